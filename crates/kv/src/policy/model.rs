@@ -3,6 +3,7 @@
 //! It is public, because the tests of the policies and the experiment `kv-simulated` must drive the very same worker.
 
 use super::cleaning::{Cleaning, Log};
+use super::view::headroom;
 use super::{
     BOTTOM, Choice, Goal, Group, Job, Key, Kind, Open, Part, Policy, Pressure, Sizes, Snapshot, Step, Table, Window,
 };
@@ -298,25 +299,54 @@ impl Model {
         if self.made.1 == Some(self.made.0) {
             self.work()?;
         }
-        let (most, mut stopped) = (self.shape.sizes.memtable / 16, 0);
+        let mut stopped = 0;
         let bytes = loop {
-            match self.with(false, |policy, tree| policy.pressure(tree)) {
-                Pressure::None => break most,
-                Pressure::Slow(bytes) if self.made.1 != Some(self.made.0) => break bytes,
-                Pressure::Slow(_) => self.work()?,
-                Pressure::Stop => {
-                    stopped += 1;
+            match self.grant() {
+                Ok(bytes) => break bytes,
+                Err(Pressure::Full) => return Err("no space".into()),
+                Err(pressure) => {
+                    stopped += u64::from(pressure == Pressure::Stop);
                     self.work()?;
                 }
-                Pressure::Full => return Err("no space".into()),
             }
         };
         self.counts.stopped = self.counts.stopped.max(stopped);
-        self.made.1 = Some(self.made.0);
         // What was put beyond what was admitted counts.
         self.credit = self.credit.saturating_add_unsigned(bytes);
         // A put that needs more than one grant waits for the next.
         if self.credit > 0 { Ok(()) } else { self.admit() }
+    }
+
+    /// Bytes that may be put without more work, or why there are none.
+    fn grant(&mut self) -> Result<u64, Pressure> {
+        let bytes = match self.with(Goal::Usual, |policy, tree| policy.pressure(tree)) {
+            Pressure::None => self.shape.sizes.memtable / 16,
+            Pressure::Slow(bytes) if self.made.1 != Some(self.made.0) => bytes,
+            pressure => return Err(pressure),
+        };
+        self.made.1 = Some(self.made.0);
+        Ok(bytes)
+    }
+
+    /// Carries one choice out, as the store's thread does while puts go on: one that is ahead of them where there is no other. False: there was nothing to do.
+    pub fn tend(&mut self) -> Result<bool, String> {
+        for goal in [Goal::Usual, Goal::Ahead] {
+            let choice = self.with(goal, |policy, tree| policy.choose(tree));
+            if matches!(choice, Choice::Nothing) {
+                continue;
+            }
+            self.made.0 += 1;
+            self.carry_out(choice)?;
+            // What was not put since the last choice is kept, as far as memory and the log have room.
+            if let Ok(bytes) = self.grant() {
+                let memtable = self.shape.sizes.memtable;
+                let headroom = self.with(Goal::Usual, |_, tree| headroom(tree, memtable));
+                let most = (headroom - headroom / 8) as i64;
+                self.credit = self.credit.max(self.credit.saturating_add_unsigned(bytes).min(most));
+            }
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Carries one choice out.
@@ -340,10 +370,10 @@ impl Model {
 
     /// What the policy wants.
     pub fn choice(&mut self, idle: bool) -> Choice {
-        self.with(idle, |policy, tree| policy.choose(tree))
+        self.with(if idle { Goal::Idle } else { Goal::Usual }, |policy, tree| policy.choose(tree))
     }
 
-    fn with<T>(&mut self, idle: bool, what: impl FnOnce(&dyn Policy, &Snapshot) -> T) -> T {
+    fn with<T>(&mut self, goal: Goal, what: impl FnOnce(&dyn Policy, &Snapshot) -> T) -> T {
         self.tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
         let log = |part: &Part| if part.log == 0 { 0 } else { self.log + 1 - part.log };
         let parts: Vec<Part> = self.parts.iter().map(|part| Part { log: log(part), ..part.clone() }).collect();
@@ -367,7 +397,7 @@ impl Model {
             writes: self.shape.zones,
             next: self.next,
             settled: u64::MAX,
-            goal: if idle { Goal::Idle } else { Goal::Usual },
+            goal,
         };
         what(&*self.policy, &tree)
     }

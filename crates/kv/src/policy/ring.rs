@@ -273,7 +273,7 @@ impl Ring {
     fn room(&self, tree: &Tree) -> u64 {
         let zones = u64::from(tree.of.free).saturating_sub(tree.promised());
         // Of what the dial leaves, a part: the next sweep begins with some left.
-        let zones = if self.bottom == 0 { zones / 4 * 3 } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
+        let zones = if self.bottom == 0 { zones * 3 / 4 } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
         (zones * tree.of.zone).min(self.growth(tree))
     }
 
@@ -583,8 +583,8 @@ impl Ring {
     fn bounds(&self, tree: &Tree) -> Option<Choice> {
         let most = self.small(tree);
         for (at, share) in tree.shares.iter().enumerate() {
-            // One that is too large need not be swept if its slices are on one side, as those of keys in order. Small ones would become one again.
-            let large = share.size() > self.large(tree) && share.bytes + share.bottom >= most;
+            // One that must be swept for its size need not be if its slices are on one side, as those of keys in order. Small ones would become one again.
+            let large = share.bytes > 0 && share.size() > self.large(tree) && share.bytes + share.bottom >= most;
             let pieces = self.pieces(tree, share.bottom).max(1 + u64::from(large));
             if pieces > 1 {
                 let first = share.upper.iter().map(|table| &table.smallest).min_by(|a, b| tree.of.order.compare(a, b));

@@ -140,6 +140,46 @@ fn ring_never_stops_puts_for_a_whole_merge() {
 }
 
 /// A sweep goes on although puts come as fast as they can: merges of slices of what is put meanwhile do not take its turn again and again.
+/// Puts random keys, so many a second, each at its time, while the model's thread works. How many seconds each waited, ascending; the first quarter does not count.
+fn paced(model: &mut Model, keys: u32, rate: f64) -> Vec<f64> {
+    let scale = model.shape.scale;
+    // When the drive is done, and when the last put that waited went on.
+    let (mut random, mut now, mut admitted, mut waits) = (random(), 0.0f64, 0.0f64, Vec::new());
+    for n in 0..keys {
+        let arrives = f64::from(n) * scale as f64 / rate;
+        while now <= arrives {
+            let before = model.counts.seconds(scale);
+            let works = model.tend().unwrap();
+            now = if works { now + model.counts.seconds(scale) - before } else { arrives };
+            if !works {
+                break;
+            }
+        }
+        let before = model.counts.seconds(scale);
+        model.put(random.random_range(0..keys)).unwrap();
+        let took = model.counts.seconds(scale) - before;
+        if took > 0.0 {
+            now += took;
+            admitted = now;
+        }
+        if n > keys / 4 {
+            waits.push((admitted - arrives).max(0.0));
+        }
+    }
+    waits.sort_by(f64::total_cmp);
+    waits
+}
+
+#[test]
+fn ring_lets_nobody_wait_who_puts_less_than_a_nearly_full_drive_takes() {
+    let mut model = ring(280);
+    let (keys, mut random) = (fill(&mut model, 91), random());
+    (0..keys).for_each(|_| model.put(random.random_range(0..keys)).unwrap());
+    let waits = paced(&mut model, keys, 780.0);
+    assert!(waits[waits.len() * 999 / 1000] <= 0.1, "{:?}", &waits[waits.len() - 100..]);
+    has_its_shape(&model);
+}
+
 #[test]
 fn ring_takes_about_as_long_for_a_random_load_whatever_the_keys() {
     for seed in [5, 8, 11, 14] {
@@ -259,6 +299,17 @@ const ZONE: u64 = 1 << 20;
 
 /// What `ring` chooses where two partitions have slices of so many bytes and levels, over a bottom, and so much in memory.
 fn ring_with(slices: [&[(u64, u8)]; 2], memory: [u64; 2], jobs: &[Job], goal: Goal) -> (Choice, super::Pressure) {
+    ring_in(300, slices, memory, jobs, goal)
+}
+
+/// The same where so many zones are free.
+fn ring_in(
+    free: u32,
+    slices: [&[(u64, u8)]; 2],
+    memory: [u64; 2],
+    jobs: &[Job],
+    goal: Goal,
+) -> (Choice, super::Pressure) {
     const ZONE: u64 = 1 << 20;
     let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
     let (mut tables, mut zone) = (Vec::new(), 0);
@@ -306,7 +357,7 @@ fn ring_with(slices: [&[(u64, u8)]; 2], memory: [u64; 2], jobs: &[Job], goal: Go
         windows: &[],
         open: &[],
         zones: 400,
-        free: 300,
+        free,
         zone: ZONE,
         writes: 8,
         next: 1000,
@@ -390,6 +441,18 @@ fn ring_flushes_another_part_of_memory_while_one_waits() {
     assert!(admitted(pressure) > admitted(waiting));
     let (own, _) = with(400 << 10, 2, std::slice::from_ref(&job));
     assert!(matches!(own, Choice::Flush { part: 2, .. }), "it need not wait: {own:?}");
+}
+
+#[test]
+fn ring_lets_puts_have_the_few_zones_that_a_sweep_leaves() {
+    let job = [Job { kind: Kind::Sweep, part: 1, from: 0, before: 1000, zones: Vec::new() }];
+    let admitted = |free: u32| match ring_in(free, [&[(ZONE, 0); 2], &[(ZONE, 0)]], [100, 100], &job, Goal::Usual).1 {
+        super::Pressure::Slow(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    // The sweep may take five, and what is left goes to puts evenly: memory alone is less than a zone.
+    let (none, two, four) = (admitted(5), admitted(7), admitted(9));
+    assert!(none < two && two < four, "{none} {two} {four}");
 }
 
 #[test]
