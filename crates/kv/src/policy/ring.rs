@@ -272,8 +272,8 @@ impl Ring {
     /// Bytes that may be put while a sweep is under way: zones that merges do not need, and not more than the partitions have room for.
     fn room(&self, tree: &Tree) -> u64 {
         let zones = u64::from(tree.of.free).saturating_sub(tree.promised());
-        // Of what the dial leaves, a part: the next sweep begins with some left.
-        let zones = if self.bottom == 0 { zones * 3 / 4 } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
+        // A part of them: the next sweep begins with some left.
+        let zones = if self.bottom == 0 { zones.div_ceil(2) } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
         (zones * tree.of.zone).min(self.growth(tree))
     }
 
