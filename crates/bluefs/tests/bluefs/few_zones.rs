@@ -5,7 +5,7 @@
 //! else to account for: with so much of the drive alive it never says that there is no space, and so must this. Every byte that was
 //! accepted is there, now and after the next mount.
 
-use crate::support::{bytes, read_all};
+use crate::support::{bytes, bytes_from, read_all};
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Error, Options, Writer};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::{Config, Emulator};
@@ -66,8 +66,7 @@ struct Known {
 impl Known {
     /// What comes next.
     fn more(&mut self, n: usize) -> Vec<u8> {
-        let all = bytes(self.len + n, self.seed);
-        let next = all[self.len..].to_vec();
+        let next = bytes_from(self.len, n, self.seed);
         self.len += n;
         next
     }

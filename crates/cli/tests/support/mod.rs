@@ -147,9 +147,11 @@ pub fn says(sentence: &str, parts: &[&str]) {
 
 /// Bytes that no two places of a file share.
 pub fn bytes(n: usize) -> Vec<u8> {
-    (0..n as u32)
-        .flat_map(|i| (i / 4).wrapping_mul(2_654_435_761).to_le_bytes()[(i % 4) as usize..][..1].to_vec())
-        .collect()
+    let mut all = vec![0; n];
+    all.chunks_mut(4).zip(0u32..).for_each(|(to, i)| {
+        to.copy_from_slice(&i.wrapping_mul(2_654_435_761).to_le_bytes()[..to.len()]);
+    });
+    all
 }
 
 /// What is in a file of the host.

@@ -273,7 +273,8 @@ impl Ring {
     fn room(&self, tree: &Tree) -> u64 {
         let zones = u64::from(tree.of.free).saturating_sub(tree.promised());
         // A part of them: the next sweep begins with some left.
-        let zones = if self.bottom == 0 { zones.div_ceil(2) } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
+        let zones =
+            if self.bottom == 0 { zones.div_ceil(2) } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
         (zones * tree.of.zone).min(self.growth(tree))
     }
 

@@ -51,7 +51,12 @@ pub enum Op {
 }
 
 pub fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n as u32).map(|i| (i + 1).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed.wrapping_mul(37)).collect()
+    let (mut all, mut x, seed) = (vec![0; n], 2_654_435_761u32, seed.wrapping_mul(37));
+    for byte in &mut all {
+        *byte = (x >> 16) as u8 ^ seed;
+        x = x.wrapping_add(2_654_435_761);
+    }
+    all
 }
 
 /// Names and contents: what the file system should be.

@@ -41,7 +41,17 @@ pub fn sharing(share: bool) -> Options {
 
 /// Bytes that differ by place and seed.
 pub fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+    bytes_from(0, n, seed)
+}
+
+/// The same from this byte on.
+pub fn bytes_from(at: usize, n: usize, seed: u8) -> Vec<u8> {
+    let (mut all, mut x) = (vec![0; n], (at as u32).wrapping_mul(2_654_435_761));
+    for byte in &mut all {
+        *byte = (x >> 16) as u8 ^ seed;
+        x = x.wrapping_add(2_654_435_761);
+    }
+    all
 }
 
 /// All of a file.
