@@ -52,7 +52,7 @@ pub fn drive(config: &Config) -> Drive {
 
 pub fn value(seed: u64, len: usize) -> Vec<u8> {
     let (mut all, mut x, mut odd) = (vec![0; len], seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 1u64);
-    // The squares of all numbers are added to the seed's, without checks of overflow: a tenth of the crash states' time goes into this.
+    // The squares of all numbers are added to the seed's, without checks of overflow.
     for byte in &mut all {
         *byte = (x >> 11) as u8;
         (x, odd) = (x.wrapping_add(odd), odd.wrapping_add(2));
