@@ -51,12 +51,7 @@ pub enum Op {
 }
 
 pub fn bytes(n: usize, seed: u8) -> Vec<u8> {
-    let (mut all, mut x, seed) = (vec![0; n], 2_654_435_761u32, seed.wrapping_mul(37));
-    for byte in &mut all {
-        *byte = (x >> 16) as u8 ^ seed;
-        x = x.wrapping_add(2_654_435_761);
-    }
-    all
+    crate::support::bytes_from(1, n, seed.wrapping_mul(37))
 }
 
 /// Names and contents: what the file system should be.
