@@ -8,7 +8,7 @@ use crate::sync::lock;
 use crate::wal;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, Written, Zone, report_all};
 use imbrex_zones::ZoneHeader;
-use imbrex_zones::log::{MetaLog, ONE_COPY, Root};
+use imbrex_zones::log::Root;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) fn all(core: &Core) -> Result<Vec<String>> {
     zones(core, &mut found);
     drop(nobody_writes);
     log(core, &report, &mut found)?;
-    metadata(core, &report, &mut found)?;
+    metadata(core, &mut found)?;
     // An opening has told these.
     let known = core.damage();
     found.retain(|sentence| !known.contains(sentence));
@@ -66,18 +66,14 @@ pub(crate) fn headers(core: &Core, view: &View) -> Result<Vec<String>> {
 }
 
 /// Reads both copies of the metadata.
-fn metadata(core: &Core, report: &[Zone], found: &mut Vec<String>) -> Result<()> {
+fn metadata(core: &Core, found: &mut Vec<String>) -> Result<()> {
     let mut lead = core.lead();
     match Root::decode(&core.tenant.root()) {
         Ok(root) if root == *lead.log().root() => {}
         Ok(_) => found.push("the label names other zones for the key-value store's metadata than are in use".into()),
         Err(why) => found.push(format!("what the label says of the key-value store's metadata is damaged: {why}")),
     }
-    if lead.log().has_lost_copy() {
-        found.push(ONE_COPY.into());
-    }
-    let root = lead.log().root().clone();
-    let there = MetaLog::look(&core.tenant, &root, report)?;
+    let there = lead.log().reread()?;
     if there.snapshot.is_none() {
         found.push("no copy of the key-value store's metadata is whole".into());
     }

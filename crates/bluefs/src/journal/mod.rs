@@ -6,7 +6,7 @@
 use crate::meta::{Meta, Record};
 use crate::options::Clock;
 use crate::sync::lock;
-use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag, report_all};
+use imbrex_device::{Cause, Code, Error, Fault, Priority, Result, Tag};
 use imbrex_zones::log::{Admission, Admitted, Appender, BLOCK, Batch, LogZone, MetaLog, Replay, Root};
 use imbrex_zones::{Tenant, Urgency};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -267,9 +267,7 @@ impl Journal {
 
     /// What it holds on the drive. Nobody writes to it meanwhile.
     pub(crate) fn look(&self) -> Result<Replay> {
-        let log = self.log();
-        let report = report_all(self.tenant.volume().device().as_ref())?;
-        MetaLog::look(&self.tenant, log.root(), &report)
+        self.log().reread()
     }
 
     /// The zones of its ring.

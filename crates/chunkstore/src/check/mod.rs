@@ -81,9 +81,8 @@ impl Core {
     pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
         report.problems.extend(self.check_names());
-        if self.commits.lead().log().has_lost_copy() {
-            report.problems.push(imbrex_zones::log::ONE_COPY.into());
-        }
+        // Both copies of the metadata. Changes wait meanwhile.
+        report.problems.extend(self.commits.lead().log().reread()?.skipped);
         let mut after = None;
         loop {
             let (page, all) = {

@@ -341,6 +341,21 @@ impl Core {
         self.tenant.free(&gone, durable);
     }
 
+    fn all_metadata(&self) -> Batch {
+        let mut all = Batch::default();
+        lock(&self.state).manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
+        all
+    }
+
+    /// Writes all metadata anew, to each of so many copies.
+    ///
+    /// # Errors
+    /// Those of the drive; there may be no room for so much at once.
+    pub fn write_metadata(&self, copies: u8) -> Result<()> {
+        let mut lead = self.lead();
+        (0..copies).try_for_each(|_| lead.log().write_snapshot(&self.all_metadata()))
+    }
+
     fn write_group<'a>(&self, mut lead: Lead<'a>) -> Result<Written<'a>> {
         let needs = || {
             let mut s = lock(&self.state);
@@ -350,11 +365,7 @@ impl Core {
             }
             (s.records.len() as u64, s.snapshot.0)
         };
-        lead.make_room(needs, |lead| {
-            let mut all = Batch::default();
-            lock(&self.state).manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
-            lead.log().write_snapshot(&all)
-        })?;
+        lead.make_room(needs, |lead| lead.log().write_snapshot(&self.all_metadata()))?;
         let (seq, due) = {
             let mut s = lock(&self.state);
             lead.log().appender().append_all(&mut s.records)?;

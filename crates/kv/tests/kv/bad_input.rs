@@ -212,9 +212,17 @@ fn lost_metadata_is_told_in_a_sentence() {
                     assert_eq!(refused(&config, &changed), sentence);
                     continue;
                 }
-                // One copy is enough.
-                let store = Kv::open(drive_of(&config, &changed).1, options()).unwrap();
-                assert!((0..300).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 400))));
+                // One copy is enough. That the other one is lost is told, and it is written anew.
+                let (emulator, drive) = drive_of(&config, &changed);
+                for told in [true, false] {
+                    let store = Kv::open(drive.clone(), options()).unwrap();
+                    assert!((0..300).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 400))));
+                    let one = "One copy of the metadata has no whole snapshot; its other copy is used.";
+                    assert_eq!(store.damage().iter().any(|sentence| sentence == one), told, "{:?}", store.damage());
+                    assert_eq!(store.damage().is_empty(), !told, "{:?}", store.damage());
+                    assert_eq!(store.check().unwrap(), [""; 0]);
+                }
+                drop(emulator);
             }
         }
     }

@@ -257,7 +257,7 @@ impl MetaLog {
     }
 
     /// Whether one of two copies is lost.
-    pub fn has_lost_copy(&self) -> bool {
+    fn has_lost_copy(&self) -> bool {
         self.rings.iter().any(Ring::is_lost)
     }
 

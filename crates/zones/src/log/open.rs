@@ -1,13 +1,13 @@
 //! Opens a log: which zones of the rings are in use, the newest whole snapshot, and the records behind it. Changes nothing.
 
 use super::chain::{Chain, EachOrGap, Since};
-use super::format::{Kind, LogFrame, LogHead, footprint, is_cut_off, read_zone};
+use super::format::{Kind, LogFrame, LogHead, footprint, frame_at, is_cut_off, read_zone};
 use super::items::Assembler;
 use super::ring::{Ring, Slot};
-use super::{BLOCK, Batch, Clock, HEADS, MetaLog, ONE_COPY, Root};
+use super::{BLOCK, Batch, Clock, HEADS, LogZone, LogZoneState, MetaLog, ONE_COPY, Root};
 use crate::frame::Scan;
 use crate::volume::{Tenant, Volume};
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Written, Zone, ZoneId, ZoneState};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Written, Zone, ZoneId, ZoneState, report_all};
 use std::sync::Arc;
 
 /// Says of a piece whether a salvage wants it, whatever snapshot it belongs to.
@@ -127,6 +127,8 @@ struct Reader<'a> {
     begun: u64,
     /// The zone where the only copy ends with something that is no frame.
     behind: Option<ZoneId>,
+    /// A check reads every block. The log that is in use has frames in these zones.
+    used: Option<&'a [u32]>,
 }
 
 impl MetaLog {
@@ -142,7 +144,7 @@ impl MetaLog {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<(MetaLog, Replay)>> {
         let Some(root) = Root::of(tenant)? else { return Ok(None) };
-        MetaLog::read(tenant, &root, tenant.volume().report_at_open(), clock, keep, progress).map(Some)
+        MetaLog::read(tenant, &root, tenant.volume().report_at_open(), clock, keep, None, progress).map(Some)
     }
 
     /// What the log that `root` names holds, while somebody writes it; `report`: of all zones, as they are now.
@@ -150,7 +152,24 @@ impl MetaLog {
     /// # Errors
     /// As [`MetaLog::open`].
     pub fn look(tenant: &Tenant, root: &Root, report: &[Zone]) -> Result<Replay> {
-        Ok(MetaLog::read(tenant, root, report, Arc::new(|| 0), None, &mut |_, _| {})?.1)
+        Ok(MetaLog::read(tenant, root, report, Arc::new(|| 0), None, None, &mut |_, _| {})?.1)
+    }
+
+    /// What the log holds on the drive, every block of it. A damaged copy is told also where the other one makes up for it. Nobody writes to it meanwhile.
+    ///
+    /// # Errors
+    /// As [`MetaLog::open`].
+    pub fn reread(&self) -> Result<Replay> {
+        let report = report_all(self.tenant.volume().device().as_ref())?;
+        let used = |zone: &LogZone| matches!(zone.state, LogZoneState::Current | LogZoneState::Full);
+        let used: Vec<u32> = self.zones().iter().filter(|zone| used(zone)).map(|zone| zone.zone.0).collect();
+        let clock: Clock = Arc::new(|| 0);
+        let (_, mut found) =
+            MetaLog::read(&self.tenant, self.root(), &report, clock, None, Some(&used), &mut |_, _| {})?;
+        if self.has_lost_copy() && !found.skipped.iter().any(|told| told == ONE_COPY) {
+            found.skipped.push(ONE_COPY.into());
+        }
+        Ok(found)
     }
 
     fn read(
@@ -159,6 +178,7 @@ impl MetaLog {
         report: &[Zone],
         clock: Clock,
         keep: Option<Keep>,
+        used: Option<&[u32]>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(MetaLog, Replay)> {
         let replay = Replay {
@@ -176,7 +196,7 @@ impl MetaLog {
             start: 0,
         };
         let mut reader =
-            Reader { volume: tenant.volume(), report, copies: root.copies, replay, keep, begun: 0, behind: None };
+            Reader { volume: tenant.volume(), report, copies: root.copies, replay, keep, begun: 0, behind: None, used };
         let mut rings = Vec::new();
         for copy in 0..root.copies {
             let mut slots = Vec::new();
@@ -192,14 +212,19 @@ impl MetaLog {
             done += 1;
         };
         let mut chosen: Option<Candidate> = None;
-        let mut settled = Vec::new();
+        let (mut settled, mut without) = (Vec::new(), false);
         for (copy, mut slots) in rings.into_iter().enumerate() {
             let newest = reader.ring(&mut slots, copy as u8, &mut next)?;
-            settled.push(reader.settle(&mut slots, newest.as_ref()));
+            let ring = reader.settle(&mut slots, newest.as_ref());
+            without |= newest.is_none() && !ring.is_lost();
+            settled.push(ring);
             let number = |of: &Option<Candidate>| of.as_ref().map_or(0, |found| found.number);
             if number(&newest) > number(&chosen) {
                 chosen = newest;
             }
+        }
+        if without && chosen.is_some() {
+            reader.skipped("One copy of the metadata has no whole snapshot".into());
         }
         if let Some(zone) = reader.behind {
             reader.skipped(format!("What stands behind the last frame of metazone {zone} is none"));
@@ -236,6 +261,10 @@ impl MetaLog {
     }
 }
 
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
 impl Reader<'_> {
     fn skipped(&mut self, mut what: String) {
         self.replay.whole = false;
@@ -269,7 +298,9 @@ impl Reader<'_> {
         };
         if wp > 0 {
             let told = matches!(zone.written(), Written::To(_)) && zone.state != ZoneState::Full && wp > HEADS * BLOCK;
-            match self.head(number, copy, told)? {
+            let used = self.used.is_some_and(|used| used.contains(&number));
+            // A zone is empty when an only ring gets it.
+            match self.head(number, copy, used || told && self.copies == 1)? {
                 Some(head) => (slot.order, slot.life) = (head.order, head.life),
                 // Its header never came so far; or the zone is of an earlier volume.
                 None => slot.tail = 0,
@@ -301,8 +332,7 @@ impl Reader<'_> {
         }
         if unreadable {
             self.skipped(format!("Metazone {number} cannot be read"));
-        } else if self.copies == 1 && must {
-            // A zone is empty when a ring gets it.
+        } else if must {
             self.skipped(format!("Metazone {number} has no header any more"));
         }
         Ok(None)
@@ -325,8 +355,11 @@ impl Reader<'_> {
                     kept.push(piece.to_vec());
                 }
             };
-            let mut end = HEADS * BLOCK;
+            let (mut end, mut gaps) = (HEADS * BLOCK, Vec::new());
             let mut each = |at: u64, frame: &LogFrame, items: &[u8]| {
+                if at > end {
+                    gaps.push((end, at));
+                }
                 end = at + footprint(items.len());
                 match frame.kind {
                     Kind::Records => {
@@ -364,7 +397,11 @@ impl Reader<'_> {
                 let n = scan.unreadable.len();
                 self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
             }
-            self.look_behind(&zone, (copy, slot.life), end, &scan)?;
+            match self.copies {
+                1 => self.look_behind(&zone, (copy, slot.life), end, &scan)?,
+                // What is missing from an only copy is missing from its chain of frames.
+                _ => self.look_between(&zone, (copy, slot.life), gaps, end, &scan)?,
+            }
         }
         if newest.is_none() && self.copies == 1 {
             let left = if candidate.finished || remains.number == 0 { candidate } else { remains };
@@ -384,16 +421,62 @@ impl Reader<'_> {
     fn look_behind(&mut self, zone: &Zone, (copy, life): (u8, u64), end: u64, scan: &Scan) -> Result<()> {
         (self.replay.torn, self.behind) = (false, None);
         let Written::To(wp) = zone.written() else { return Ok(()) };
-        if self.copies > 1 || end >= wp || scan.unreadable.iter().any(|at| *at >= end) {
+        if end >= wp || scan.unreadable.iter().any(|at| *at >= end) {
             return Ok(());
         }
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
-        let len = (wp - end).min(BLOCK) as usize;
-        self.volume.read(&mut block[..len], self.volume.geometry().start(zone.id) + end, Cause::Recovery.into())?;
-        self.replay.torn = is_cut_off(&block[..len], (copy, life), end, wp);
+        let block = self.block(zone, end, wp)?;
+        self.replay.torn = is_cut_off(&block, (copy, life), end, wp);
         // Nothing stands in the rest of a zone that was finished.
-        let finished = zone.state == ZoneState::Full && block[..len].iter().all(|byte| *byte == 0);
+        let finished = zone.state == ZoneState::Full && is_zero(&block);
         self.behind = (!self.replay.torn && !finished).then_some(zone.id);
+        Ok(())
+    }
+
+    /// The block at byte `at` of a zone that is written up to byte `end`, as far as it is written.
+    fn block(&self, zone: &Zone, at: u64, end: u64) -> Result<AlignedBuf> {
+        let mut block = AlignedBuf::zeroed(end.saturating_sub(at).min(BLOCK) as usize);
+        self.volume.read(&mut block, self.volume.geometry().start(zone.id) + at, Cause::Recovery.into())?;
+        Ok(block)
+    }
+
+    /// Tells damage of one of two copies: whatever stands between the whole frames of a zone must be frames that a power loss, or a write that failed, cut off.
+    /// What stands behind the last one, up to where the zone is finished, is read by a check alone.
+    fn look_between(
+        &mut self,
+        zone: &Zone,
+        (copy, life): (u8, u64),
+        mut gaps: Vec<(u64, u64)>,
+        end: u64,
+        scan: &Scan,
+    ) -> Result<()> {
+        let full = zone.state == ZoneState::Full;
+        match zone.written() {
+            Written::To(wp) if end < wp && (self.used.is_some() || !full) => gaps.push((end, wp)),
+            _ => {}
+        }
+        let mut damaged = 0;
+        for (from, to) in gaps {
+            if scan.unreadable.iter().any(|at| (from..to).contains(at)) {
+                continue;
+            }
+            let sound = || {
+                let block = self.block(zone, from, to)?;
+                if is_cut_off(&block, (copy, life), from, to) || !full || from != end {
+                    return Ok(is_cut_off(&block, (copy, life), from, to));
+                }
+                // The rest of a zone that was finished is zeros, and so is that of a frame that was cut off there.
+                let last = frame_at(&block, (copy, life), from).map_or(from, |bytes| from + bytes - BLOCK);
+                Ok(is_zero(&self.block(zone, last, to)?))
+            };
+            damaged += match sound() {
+                Ok(sound) => usize::from(!sound),
+                Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => 1,
+                Err(error) => return Err(error),
+            };
+        }
+        if damaged > 0 {
+            self.skipped(format!("{damaged} places of metazone {} are not what was written", zone.id));
+        }
         Ok(())
     }
 
