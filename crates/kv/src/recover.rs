@@ -384,7 +384,6 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
     tenant.begin()?;
     let mut options = fitting(tenant, options);
     let (log, manifest, spaces, mut damage) = manifest(tenant, &options)?;
-    let metadata_is_damaged = !damage.is_empty();
     let order: Arc<dyn Order> = spaces.clone();
     options.order = order.clone();
     let block = tenant.volume().geometry().block.max(4096) as usize;
@@ -431,7 +430,7 @@ pub(crate) fn open(tenant: &Tenant, options: Options) -> Result<(Arc<Core>, Box<
         histogram: policy.histogram(),
     });
     recover(&core, (&wal, front_frame), (front, next.max(1)))?;
-    if metadata_is_damaged && let Err(error) = core.write_metadata(COPIES) {
+    if let Err(error) = core.mend_metadata(COPIES) {
         tenant.volume().check_poison()?;
         tracing::warn!(%error, "the damaged copy of the key-value store's metadata could not be written anew");
     }

@@ -163,8 +163,8 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         let mut guard = core.commits.lead();
         guard.log().forget_unread();
         core.checkpoint_whole(&mut guard)?;
-        if salvaging {
-            // Neither ring has an older one that counts.
+        if salvaging || guard.log().is_damaged() {
+            // Neither ring has an older one that counts, or one of them is damaged.
             core.checkpoint_whole(&mut guard)?;
         }
     }

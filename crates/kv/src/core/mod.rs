@@ -347,13 +347,14 @@ impl Core {
         all
     }
 
-    /// Writes all metadata anew, to each of so many copies.
+    /// Writes all metadata anew, to each of so many copies, where the opening has found one of them damaged.
     ///
     /// # Errors
-    /// Those of the drive; there may be no room for so much at once.
-    pub fn write_metadata(&self, copies: u8) -> Result<()> {
+    /// Those of the drive.
+    pub fn mend_metadata(&self, copies: u8) -> Result<()> {
         let mut lead = self.lead();
-        (0..copies).try_for_each(|_| lead.log().write_snapshot(&self.all_metadata()))
+        let times = if lead.log().is_damaged() { copies } else { 0 };
+        (0..times).try_for_each(|_| lead.log().write_snapshot(&self.all_metadata()))
     }
 
     fn write_group<'a>(&self, mut lead: Lead<'a>) -> Result<Written<'a>> {

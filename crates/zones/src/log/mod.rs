@@ -142,6 +142,8 @@ pub struct MetaLog {
     half_taken: Option<ZoneId>,
     /// Where the next record to be written begins in the stream of all record items of the log, in bytes.
     placed: u64,
+    /// See [`MetaLog::is_damaged`].
+    damaged: bool,
 }
 
 /// A zone that was just taken.
@@ -191,6 +193,7 @@ impl MetaLog {
             spilled: false,
             half_taken: None,
             placed: 0,
+            damaged: false,
         };
         log.measure();
         log
@@ -254,6 +257,11 @@ impl MetaLog {
             ring.states().map(zone).collect::<Vec<_>>()
         };
         self.rings.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Whether an opening has found damage in one of two copies that goes away with a whole snapshot in each copy.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
     /// Whether one of two copies is lost.

@@ -127,6 +127,8 @@ struct Reader<'a> {
     begun: u64,
     /// The zone where the only copy ends with something that is no frame.
     behind: Option<ZoneId>,
+    /// Of two copies: the zones in which something is not what was written, or cannot be read.
+    damaged: Vec<ZoneId>,
     /// A check reads every block. The log that is in use has frames in these zones.
     used: Option<&'a [u32]>,
 }
@@ -195,8 +197,8 @@ impl MetaLog {
             end: (0, 0),
             start: 0,
         };
-        let mut reader =
-            Reader { volume: tenant.volume(), report, copies: root.copies, replay, keep, begun: 0, behind: None, used };
+        let (volume, copies, damaged) = (tenant.volume(), root.copies, Vec::new());
+        let mut reader = Reader { volume, report, copies, replay, keep, begun: 0, behind: None, damaged, used };
         let mut rings = Vec::new();
         for copy in 0..root.copies {
             let mut slots = Vec::new();
@@ -223,14 +225,16 @@ impl MetaLog {
                 chosen = newest;
             }
         }
-        if without && chosen.is_some() {
+        without &= chosen.is_some();
+        if without {
             reader.skipped("One copy of the metadata has no whole snapshot".into());
         }
         if let Some(zone) = reader.behind {
             reader.skipped(format!("What stands behind the last frame of metazone {zone} is none"));
         }
-        let Reader { mut replay, begun, .. } = reader;
+        let Reader { mut replay, begun, damaged, .. } = reader;
         let mut log = MetaLog::of(tenant, root, settled, clock);
+        log.damaged = without || !damaged.is_empty();
         replay.newest = replay.newest.max(replay.chain.newest());
         // Without a whole one the next is newer than any that may be readable again some day.
         log.snapshot = chosen.as_ref().map_or(begun, |found| found.number);
@@ -296,11 +300,12 @@ impl Reader<'_> {
             active: zone.state.is_open() || zone.state == ZoneState::Closed,
             ..Slot::empty(ZoneId(number))
         };
-        if wp > 0 {
+        // A check looks at no zone in which nothing of use stands.
+        let used = self.used.map(|used| used.contains(&number));
+        if wp > 0 && used != Some(false) {
             let told = matches!(zone.written(), Written::To(_)) && zone.state != ZoneState::Full && wp > HEADS * BLOCK;
-            let used = self.used.is_some_and(|used| used.contains(&number));
             // A zone is empty when an only ring gets it.
-            match self.head(number, copy, used || told && self.copies == 1)? {
+            match self.head(number, copy, used == Some(true) || told && self.copies == 1)? {
                 Some(head) => (slot.order, slot.life) = (head.order, head.life),
                 // Its header never came so far; or the zone is of an earlier volume.
                 None => slot.tail = 0,
@@ -345,6 +350,8 @@ impl Reader<'_> {
         used.sort_by_key(|slot| slot.order);
         let (mut candidate, mut newest, mut last) = (Candidate::default(), None::<(Candidate, u64)>, 0);
         let mut remains = Candidate::default();
+        // A mount goes on in front of a zone that has nothing but an interrupted snapshot, and that zone may come before the next one of a newer snapshot.
+        let mut last_begun = 0;
         for slot in &mut used {
             next();
             let Some(zone) = self.report(slot.zone.0) else { continue };
@@ -369,7 +376,9 @@ impl Reader<'_> {
                         replay.end = replay.end.max((frame.number, end));
                         replay.chain.put(frame.number, frame.before, frame.first as usize, items);
                     }
+                    _ if frame.number < last_begun => return,
                     kind => {
+                        last_begun = frame.number;
                         // Of the only copy each number that is named was written.
                         if kind == Kind::Begin && copies == 1 {
                             replay.chain.tell(frame.before);
@@ -396,6 +405,7 @@ impl Reader<'_> {
                 slot.useful = true;
                 let n = scan.unreadable.len();
                 self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
+                self.damaged.extend((self.copies > 1).then_some(slot.zone));
             }
             match self.copies {
                 1 => self.look_behind(&zone, (copy, slot.life), end, &scan)?,
@@ -459,16 +469,8 @@ impl Reader<'_> {
             if scan.unreadable.iter().any(|at| (from..to).contains(at)) {
                 continue;
             }
-            let sound = || {
-                let block = self.block(zone, from, to)?;
-                if is_cut_off(&block, (copy, life), from, to) || !full || from != end {
-                    return Ok(is_cut_off(&block, (copy, life), from, to));
-                }
-                // The rest of a zone that was finished is zeros, and so is that of a frame that was cut off there.
-                let last = frame_at(&block, (copy, life), from).map_or(from, |bytes| from + bytes - BLOCK);
-                Ok(is_zero(&self.block(zone, last, to)?))
-            };
-            damaged += match sound() {
+            let sound = self.is_cut_off(zone, (copy, life), (from, to), full && from == end);
+            damaged += match sound {
                 Ok(sound) => usize::from(!sound),
                 Err(Error { fault: Fault::Media { .. } | Fault::Offline, .. }) => 1,
                 Err(error) => return Err(error),
@@ -476,12 +478,30 @@ impl Reader<'_> {
         }
         if damaged > 0 {
             self.skipped(format!("{damaged} places of metazone {} are not what was written", zone.id));
+            self.damaged.push(zone.id);
         }
         Ok(())
     }
 
+    /// Whether nothing stands in these bytes of a zone but frames that were cut off, each by the next one or by the end. `finished`: the rest of the zone is zeros.
+    fn is_cut_off(&self, zone: &Zone, of: (u8, u64), (mut at, to): (u64, u64), finished: bool) -> Result<bool> {
+        loop {
+            let block = self.block(zone, at, to)?;
+            let Some(bytes) = frame_at(&block, of, at) else { return Ok(finished && is_zero(&block)) };
+            let (end, mut next) = ((at + bytes).min(to), at + BLOCK);
+            while next < end && frame_at(&self.block(zone, next, to)?, of, next).is_none() {
+                next += BLOCK;
+            }
+            match next < end {
+                true => at = next,
+                false if bytes > to - at => return Ok(true),
+                false => return Ok(finished && is_zero(&self.block(zone, at + bytes - BLOCK, to)?)),
+            }
+        }
+    }
+
     /// What is before a ring's own newest snapshot is of no use any more, nor are zones that hold pieces of an interrupted one and nothing else. A zone that
-    /// takes no writes is left behind.
+    /// takes no writes is left behind, and so is one that is damaged, where another one is free: the next snapshot takes the damage away.
     fn settle(&mut self, slots: &mut [Slot], newest: Option<&Candidate>) -> Ring {
         let oldest = newest.map_or(0, |found| found.order);
         let order = slots.iter().map(|slot| slot.order).max().unwrap_or(0);
@@ -489,9 +509,13 @@ impl Reader<'_> {
             if slot.order < oldest || !slot.useful {
                 slot.order = 0;
             }
+        }
+        let is_free = slots.iter().any(|slot| slot.order == 0 && !slot.dead);
+        for slot in &mut *slots {
             // Not in whole blocks is not at all.
             let takes = |zone: Zone| zone.state.writable() && zone.wp.is_some_and(|wp| wp % BLOCK == 0);
-            if slot.order > 0 && !self.report(slot.zone.0).is_some_and(takes) {
+            let stays = self.report(slot.zone.0).is_some_and(takes) && !(is_free && self.damaged.contains(&slot.zone));
+            if slot.order > 0 && !stays {
                 slot.tail = slot.capacity;
             }
         }
