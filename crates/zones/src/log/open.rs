@@ -348,10 +348,10 @@ impl Reader<'_> {
     fn ring(&mut self, slots: &mut [Slot], copy: u8, next: &mut dyn FnMut()) -> Result<Option<Candidate>> {
         let mut used: Vec<&mut Slot> = slots.iter_mut().filter(|slot| slot.order > 0).collect();
         used.sort_by_key(|slot| slot.order);
-        let (mut candidate, mut newest, mut last) = (Candidate::default(), None::<(Candidate, u64)>, 0);
-        let mut remains = Candidate::default();
-        // A mount goes on in front of a zone that has nothing but an interrupted snapshot, and that zone may come before the next one of a newer snapshot.
-        let mut last_begun = 0;
+        // The one with the highest number, and the last one with a lower number. A mount goes on in front of a zone in which nothing but an interrupted snapshot stands. So
+        // that zone may come between two of a newer snapshot.
+        let mut open = [Candidate::default(), Candidate::default()];
+        let (mut newest, mut last, mut remains) = (None::<(Candidate, u64)>, 0, Candidate::default());
         for slot in &mut used {
             next();
             let Some(zone) = self.report(slot.zone.0) else { continue };
@@ -376,25 +376,24 @@ impl Reader<'_> {
                         replay.end = replay.end.max((frame.number, end));
                         replay.chain.put(frame.number, frame.before, frame.first as usize, items);
                     }
-                    _ if frame.number < last_begun => return,
                     kind => {
-                        last_begun = frame.number;
                         // Of the only copy each number that is named was written.
                         if kind == Kind::Begin && copies == 1 {
                             replay.chain.tell(frame.before);
                         }
                         *begun = frame.number.max(*begun);
+                        let candidate = &mut open[usize::from(frame.number < open[0].number)];
                         if frame.number != candidate.number {
-                            let before = std::mem::take(&mut candidate);
+                            let before = std::mem::take(candidate);
                             // While one is not finished, the one before it counts.
                             if before.finished || remains.number == 0 {
                                 remains = before;
                             }
                         }
+                        if candidate.put(frame, items, slot.order, last, &mut keep) {
+                            newest = Some((std::mem::take(candidate), slot.order));
+                        }
                     }
-                }
-                if candidate.put(frame, items, slot.order, last, &mut keep) {
-                    newest = Some((std::mem::take(&mut candidate), slot.order));
                 }
             };
             let mut scan = read_zone(self.volume.device().as_ref(), &zone, (copy, slot.life), &mut each)?;
@@ -414,7 +413,12 @@ impl Reader<'_> {
             }
         }
         if newest.is_none() && self.copies == 1 {
-            let left = if candidate.finished || remains.number == 0 { candidate } else { remains };
+            let [highest, lower] = open;
+            let left = match (highest.finished, lower.finished) {
+                (false, true) => lower,
+                (false, false) if remains.number > 0 => remains,
+                _ => highest,
+            };
             if left.number > 0 {
                 used.iter_mut().for_each(|slot| slot.useful |= slot.order >= left.order);
                 self.skipped(format!("Pieces of snapshot {} are lost", left.number));
