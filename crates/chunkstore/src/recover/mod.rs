@@ -163,9 +163,14 @@ fn open_as(tenant: Tenant, mut options: Options, salvaging: bool, progress: Prog
         let mut guard = core.commits.lead();
         guard.log().forget_unread();
         core.checkpoint_whole(&mut guard)?;
-        if salvaging || guard.log().is_damaged() {
-            // Neither ring has an older one that counts, or one of them is damaged.
+        if salvaging {
+            // Neither ring has an older one that counts.
             core.checkpoint_whole(&mut guard)?;
+        } else if guard.log().is_damaged()
+            && let Err(error) = core.checkpoint_whole(&mut guard)
+        {
+            core.tenant.volume().check_poison()?;
+            tracing::warn!(%error, "the damaged copy of the metadata could not be written anew");
         }
     }
     tracing::debug!(

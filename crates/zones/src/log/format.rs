@@ -177,14 +177,14 @@ impl LogFrame {
     }
 }
 
-/// Bytes that the frame takes that the block at byte `at` of a zone begins; `None`: it begins none.
-pub(super) fn frame_at(block: &[u8], (copy, life): (u8, u64), at: u64) -> Option<u64> {
-    Frame::decode(block, id(copy, life), at).map(|frame| frame.footprint(BLOCK as u32))
+/// The frame that the block at byte `at` of a zone begins; `None`: it begins none.
+pub(super) fn frame_at(block: &[u8], (copy, life): (u8, u64), at: u64) -> Option<Frame> {
+    Frame::decode(block, id(copy, life), at)
 }
 
 /// Whether the block at byte `at` of a zone begins a frame that goes on behind what is written of the zone, up to byte `written`.
 pub(super) fn is_cut_off(block: &[u8], of: (u8, u64), at: u64, written: u64) -> bool {
-    frame_at(block, of, at).is_some_and(|bytes| bytes > written - at)
+    frame_at(block, of, at).is_some_and(|frame| frame.footprint(BLOCK as u32) > written - at)
 }
 
 /// Hands every whole frame of a zone to `each`, with its address in bytes from the zone's start and its items. `life`: of the zone.

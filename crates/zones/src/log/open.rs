@@ -127,8 +127,8 @@ struct Reader<'a> {
     begun: u64,
     /// The zone where the only copy ends with something that is no frame.
     behind: Option<ZoneId>,
-    /// Of two copies: the zones in which something is not what was written, or cannot be read.
-    damaged: Vec<ZoneId>,
+    /// Of two copies: the zones in which something is not what was written, or cannot be read, and what is to be told of that.
+    damaged: Vec<(ZoneId, Option<String>)>,
     /// A check reads every block. The log that is in use has frames in these zones.
     used: Option<&'a [u32]>,
 }
@@ -197,8 +197,9 @@ impl MetaLog {
             end: (0, 0),
             start: 0,
         };
-        let (volume, copies, damaged) = (tenant.volume(), root.copies, Vec::new());
-        let mut reader = Reader { volume, report, copies, replay, keep, begun: 0, behind: None, damaged, used };
+        let (volume, copies) = (tenant.volume(), root.copies);
+        let mut reader =
+            Reader { volume, report, copies, replay, keep, begun: 0, behind: None, damaged: Vec::new(), used };
         let mut rings = Vec::new();
         for copy in 0..root.copies {
             let mut slots = Vec::new();
@@ -214,10 +215,11 @@ impl MetaLog {
             done += 1;
         };
         let mut chosen: Option<Candidate> = None;
-        let (mut settled, mut without) = (Vec::new(), false);
+        let (mut settled, mut without, mut damaged) = (Vec::new(), false, false);
         for (copy, mut slots) in rings.into_iter().enumerate() {
             let newest = reader.ring(&mut slots, copy as u8, &mut next)?;
             let ring = reader.settle(&mut slots, newest.as_ref());
+            damaged |= reader.tell_damaged(&ring);
             without |= newest.is_none() && !ring.is_lost();
             settled.push(ring);
             let number = |of: &Option<Candidate>| of.as_ref().map_or(0, |found| found.number);
@@ -232,9 +234,9 @@ impl MetaLog {
         if let Some(zone) = reader.behind {
             reader.skipped(format!("What stands behind the last frame of metazone {zone} is none"));
         }
-        let Reader { mut replay, begun, damaged, .. } = reader;
+        let Reader { mut replay, begun, .. } = reader;
         let mut log = MetaLog::of(tenant, root, settled, clock);
-        log.damaged = without || !damaged.is_empty();
+        log.damaged = without || damaged;
         replay.newest = replay.newest.max(replay.chain.newest());
         // Without a whole one the next is newer than any that may be readable again some day.
         log.snapshot = chosen.as_ref().map_or(begun, |found| found.number);
@@ -302,6 +304,9 @@ impl Reader<'_> {
         };
         // A check looks at no zone in which nothing of use stands.
         let used = self.used.map(|used| used.contains(&number));
+        if wp == 0 && used == Some(true) && zone.written() != Written::Gone {
+            self.skipped(format!("Metazone {number} is empty"));
+        }
         if wp > 0 && used != Some(false) {
             let told = matches!(zone.written(), Written::To(_)) && zone.state != ZoneState::Full && wp > HEADS * BLOCK;
             // A zone is empty when an only ring gets it.
@@ -404,7 +409,7 @@ impl Reader<'_> {
                 slot.useful = true;
                 let n = scan.unreadable.len();
                 self.skipped(format!("{n} places of metazone {} cannot be read", slot.zone));
-                self.damaged.extend((self.copies > 1).then_some(slot.zone));
+                self.damaged.extend((self.copies > 1).then_some((slot.zone, None)));
             }
             match self.copies {
                 1 => self.look_behind(&zone, (copy, slot.life), end, &scan)?,
@@ -454,7 +459,6 @@ impl Reader<'_> {
     }
 
     /// Tells damage of one of two copies: whatever stands between the whole frames of a zone must be frames that a power loss, or a write that failed, cut off.
-    /// What stands behind the last one, up to where the zone is finished, is read by a check alone.
     fn look_between(
         &mut self,
         zone: &Zone,
@@ -465,7 +469,7 @@ impl Reader<'_> {
     ) -> Result<()> {
         let full = zone.state == ZoneState::Full;
         match zone.written() {
-            Written::To(wp) if end < wp && (self.used.is_some() || !full) => gaps.push((end, wp)),
+            Written::To(wp) if end < wp => gaps.push((end, wp)),
             _ => {}
         }
         let mut damaged = 0;
@@ -481,8 +485,8 @@ impl Reader<'_> {
             };
         }
         if damaged > 0 {
-            self.skipped(format!("{damaged} places of metazone {} are not what was written", zone.id));
-            self.damaged.push(zone.id);
+            let told = format!("{damaged} places of metazone {} are not what was written", zone.id);
+            self.damaged.push((zone.id, Some(told)));
         }
         Ok(())
     }
@@ -491,7 +495,8 @@ impl Reader<'_> {
     fn is_cut_off(&self, zone: &Zone, of: (u8, u64), (mut at, to): (u64, u64), finished: bool) -> Result<bool> {
         loop {
             let block = self.block(zone, at, to)?;
-            let Some(bytes) = frame_at(&block, of, at) else { return Ok(finished && is_zero(&block)) };
+            let Some(frame) = frame_at(&block, of, at) else { return Ok(finished && is_zero(&block)) };
+            let bytes = frame.footprint(BLOCK as u32);
             let (end, mut next) = ((at + bytes).min(to), at + BLOCK);
             while next < end && frame_at(&self.block(zone, next, to)?, of, next).is_none() {
                 next += BLOCK;
@@ -499,9 +504,25 @@ impl Reader<'_> {
             match next < end {
                 true => at = next,
                 false if bytes > to - at => return Ok(true),
-                false => return Ok(finished && is_zero(&self.block(zone, at + bytes - BLOCK, to)?)),
+                false => {
+                    // A drive of smaller blocks may have some of the last 4,096 bytes.
+                    let unit = self.volume.geometry().block.min(BLOCK as u32);
+                    let last = at + frame.footprint(unit) - u64::from(unit);
+                    return Ok(finished && is_zero(&self.block(zone, last, last + u64::from(unit))?));
+                }
             }
         }
+    }
+
+    /// Tells damage of zones of a ring, as far as they count. Whether a snapshot in another zone takes any away.
+    fn tell_damaged(&mut self, ring: &Ring) -> bool {
+        let counts = |zone: ZoneId| ring.slots().iter().any(|slot| slot.zone == zone && slot.order > 0);
+        let mut any = false;
+        for (_, told) in std::mem::take(&mut self.damaged).into_iter().filter(|(zone, _)| counts(*zone)) {
+            any = true;
+            told.into_iter().for_each(|told| self.skipped(told));
+        }
+        any && !ring.is_lost()
     }
 
     /// What is before a ring's own newest snapshot is of no use any more, nor are zones that hold pieces of an interrupted one and nothing else. A zone that
@@ -518,7 +539,8 @@ impl Reader<'_> {
         for slot in &mut *slots {
             // Not in whole blocks is not at all.
             let takes = |zone: Zone| zone.state.writable() && zone.wp.is_some_and(|wp| wp % BLOCK == 0);
-            let stays = self.report(slot.zone.0).is_some_and(takes) && !(is_free && self.damaged.contains(&slot.zone));
+            let stays = self.report(slot.zone.0).is_some_and(takes)
+                && !(is_free && self.damaged.iter().any(|(zone, _)| *zone == slot.zone));
             if slot.order > 0 && !stays {
                 slot.tail = slot.capacity;
             }
