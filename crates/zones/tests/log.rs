@@ -669,7 +669,7 @@ fn damage_of_both_copies_costs_only_what_no_copy_has() {
     }
 }
 
-/// Each block of either copy is another one than was written, or both headers of a zone are: a check tells that, and so does an opening where frames are behind it.
+/// Each block of either copy is another one than was written, or both headers of a zone are: a check tells that, and so does an opening, but for the headers.
 #[test]
 fn damage_of_one_of_two_copies_is_told_although_the_other_has_all() {
     let emulator = formatted(&config());
@@ -982,9 +982,9 @@ fn a_command_that_fails_or_a_zone_that_dies_loses_nothing() {
             FaultKind::ZoneOpError,
             FaultKind::ZoneReadOnly,
         ];
-        for copies in [1, 2] {
+        for (copies, block) in [(1, 4096), (2, 4096), (2, 512)] {
             let plan = FaultPlan { threads: 2, max_runs: 600, kinds: kinds.to_vec(), ..FaultPlan::new(seed) };
-            let config = if copies == 2 { Config { block: 512, ..small() } } else { small() };
+            let config = Config { block, ..small() };
             let report = fault_sweep(&Arc::new(Numbers { copies }), &config, &plan).unwrap();
             assert!(report.runs > 200 && report.refused < report.runs, "{copies}: {report:?}");
         }

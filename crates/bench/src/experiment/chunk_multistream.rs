@@ -115,7 +115,7 @@ impl Cell {
 }
 
 fn extra(options: &RunOptions) -> Vec<String> {
-    // Each row on a file system of the kernel sets a drive up, so the short form has a few, and none in the VM.
+    // Each row on a file system of the kernel sets a drive up. So the short form has a few, and none in the VM.
     let left_out = |cell: &&Cell| {
         if options.short {
             matches!(cell.engine, Engine::F2fs | Engine::Xfs) || cell.engine.kernel().is_some() && cell.percent > 80

@@ -341,6 +341,7 @@ impl Core {
         self.tenant.free(&gone, durable);
     }
 
+    /// What a snapshot of the metadata has.
     fn all_metadata(&self) -> Batch {
         let mut all = Batch::default();
         lock(&self.state).manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));

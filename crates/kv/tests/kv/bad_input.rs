@@ -213,7 +213,7 @@ fn lost_metadata_is_told_in_a_sentence() {
                     continue;
                 }
                 // One copy is enough. That the other one is lost is told, and it is written anew.
-                let (emulator, drive) = drive_of(&config, &changed);
+                let drive = drive_of(&config, &changed).1;
                 for told in [true, false] {
                     let store = Kv::open(drive.clone(), options()).unwrap();
                     assert!((0..300).all(|n| store.get(&key(n)).unwrap() == Some(value(n, 400))));
@@ -222,7 +222,6 @@ fn lost_metadata_is_told_in_a_sentence() {
                     assert_eq!(store.damage().is_empty(), !told, "{:?}", store.damage());
                     assert_eq!(store.check().unwrap(), [""; 0]);
                 }
-                drop(emulator);
             }
         }
     }
