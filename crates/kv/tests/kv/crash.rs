@@ -305,6 +305,21 @@ fn apply(model: &mut BTreeMap<Name, Vec<u8>>, number: u64, op: &Op) {
     }
 }
 
+/// Gives `look` the number of each batch, the batch, and what is there after it.
+fn replay(entries: &[Entry<Op>], mut look: impl FnMut(usize, &Entry<Op>, &BTreeMap<Name, Vec<u8>>)) {
+    // Pairs that the process died in ingesting: any number of them may be there.
+    let is_under_way = |entry: &Entry<Op>| entry.status == Status::Begun && matches!(entry.op[0].1, To::Ingested(_));
+    let under_way = entries.iter().rposition(|entry| !is_under_way(entry)).map_or(0, |last| last + 1);
+    let mut model = BTreeMap::new();
+    for (number, entry) in entries.iter().enumerate() {
+        // One that was refused is not there, unless the process died in it.
+        if entry.status > Status::Begun || number + 1 == entries.len() || number >= under_way {
+            apply(&mut model, number as u64, &entry.op);
+        }
+        look(number, entry, &model);
+    }
+}
+
 impl Subject for Random {
     type Op = Op;
 
@@ -335,16 +350,9 @@ impl Subject for Random {
         let found = contents(&spaces)?;
         let entries = history.entries();
         let least = history.must_prefix();
-        let mut model = BTreeMap::new();
-        let mut fits = least == 0 && found == model;
-        // Of the number of batches that fits best: keys that differ.
-        let mut closest: Option<(usize, Vec<String>)> = None;
+        let mut fits = least == 0 && found.is_empty();
         let mut kept = BTreeMap::new();
-        // Pairs that the process died in ingesting: any number of them may be there.
-        let is_under_way =
-            |entry: &Entry<Op>| entry.status == Status::Begun && matches!(entry.op[0].1, To::Ingested(_));
-        let under_way = entries.iter().rposition(|entry| !is_under_way(entry)).map_or(0, |last| last + 1);
-        for (number, entry) in entries.iter().enumerate() {
+        replay(entries, |number, entry, model| {
             match entry.op[0].1 {
                 To::Kept => drop(kept.insert(number as u64, (entry.status, model.clone()))),
                 To::Left(gone) if entry.status == Status::Synced => drop(kept.remove(&gone)),
@@ -354,20 +362,18 @@ impl Subject for Random {
                 }
                 _ => {}
             }
-            // One that was refused is not there, unless the process died in it.
-            if entry.status > Status::Begun || number + 1 == entries.len() || number >= under_way {
-                apply(&mut model, number as u64, &entry.op);
-            }
-            fits |= number + 1 >= least && found == model;
-            if number + 1 >= least && !fits {
-                let differs = differences(&found, &model);
+            fits = fits || number + 1 >= least && found == *model;
+        });
+        if !fits {
+            let of = found.len();
+            // Of the number of batches that fits best: keys that differ.
+            let mut closest: Option<(usize, Vec<String>)> = None;
+            replay(entries, |number, _, model| {
+                let differs = if number + 1 >= least { differences(&found, model) } else { return };
                 if closest.as_ref().is_none_or(|(_, keys)| differs.len() < keys.len()) {
                     closest = Some((number + 1, differs));
                 }
-            }
-        }
-        if !fits {
-            let of = found.len();
+            });
             return Err(format!(
                 "{crash:?}: {of} keys are those of no number of batches from {least} to {}; the closest number and what differs: {closest:?}",
                 entries.len()
