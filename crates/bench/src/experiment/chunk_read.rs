@@ -22,7 +22,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| cells().iter().map(Cell::name).collect(),
     extra: |options| {
-        let extra = |cell: &&Cell| if options.short { cell.engine == Engine::Xfs } else { cell.extra() };
+        let extra =
+            |cell: &&Cell| if options.short { matches!(cell.engine, Engine::F2fs | Engine::Xfs) } else { cell.extra() };
         cells().iter().filter(extra).map(Cell::name).collect()
     },
     // The directory for drives holds what is written to ext4.

@@ -163,8 +163,8 @@ impl Cell {
     /// Whether only the full form has it: kernel rows run by the world's clock, and the goal is about one size.
     fn extra(&self, short: bool) -> bool {
         match self.engine {
-            // A VM with the newer kernel, for the plumbing.
-            Engine::Xfs if short => true,
+            // A VM for the plumbing.
+            Engine::F2fs | Engine::Xfs if short => true,
             _ if short => false,
             Engine::Packed | Engine::Scattered => {
                 self.span == Span::Whole || ![4 * KIB, 64 * KIB, MIB].contains(&self.size)
