@@ -4,6 +4,10 @@ common=$here/../common
 cxx=${CXX:-g++}
 flags="-std=c++17 -fno-rtti -Wall -Wextra -Werror -fvisibility=hidden -fvisibility-inlines-hidden ${CXXFLAGS:--O2 -g}"
 
+# Programs of tests wait for drives and for RocksDB or LevelDB: optimised they are built in twice the time, and are no faster.
+quick="-O0 -g1"
+sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+
 # stale TARGET: whether it is missing or older than any source, header or script.
 stale() {
   [ ! -e "$1" ] || [ -n "$(find "$here" "$common" "$out/imbrex.h" -newer "$1" \( -name '*.cc' -o -name '*.h' -o -name build.sh \) -print -quit)" ]

@@ -28,7 +28,8 @@ tests() {
   plugin
   program=$out/database_test
   if stale "$program"; then
-    compile "$out/obj/database_test" "$here/tests/database_test.cc $common/contract/registry.cc" "-I$common/contract"
+    # shellcheck disable=SC2086
+    compile "$out/obj/database_test" "$here/tests/database_test.cc $common/contract/registry.cc" "-I$common/contract" $quick
     # shellcheck disable=SC2086
     $cxx $objects -lleveldb -lpthread -o "$program.new"
     mv "$program.new" "$program"
@@ -40,10 +41,9 @@ sanitized() {
   tests
   program=$out/database_test_sanitized
   stale "$program" || return 0
-  sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
   compile "$out/obj/database_test_sanitized" "$plugin_sources $here/tests/database_test.cc $here/tests/linked_in.cc $common/contract/registry.cc" \
-    "-I$common/contract" -O1 -g $sanitizers
+    "-I$common/contract" $quick $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lleveldb -lpthread -ldl -o "$program.new"
   mv "$program.new" "$program"

@@ -48,7 +48,10 @@ tests() {
   others
   for program in env_contract_test level_crash leveldb_bench leveldb_driven; do
     if stale "$out/$program"; then
-      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
+      # Those of experiments are timed.
+      case $program in *_bench | *_driven) how= ;; *) how=$quick ;; esac
+      # shellcheck disable=SC2086
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $how
       # The plug-in before LevelDB, so that leveldb::Env::Default() is its.
       # shellcheck disable=SC2086
       $cxx $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -lleveldb_imbrex -limbrex -lleveldb -lpthread -o "$out/$program.new"
@@ -62,9 +65,8 @@ sanitized() {
   tests
   program=$out/env_contract_test_sanitized
   stale "$program" || return 0
-  sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  compile "$out/obj/level_sanitized" "$plugin_sources $(sources_of env_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
+  compile "$out/obj/level_sanitized" "$plugin_sources $(sources_of env_contract_test) $here/tests/linked_in.cc" "-I$common/contract" $quick $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lleveldb -lpthread -ldl -o "$program.new"
   mv "$program.new" "$program"
@@ -75,7 +77,8 @@ faults() {
   program=$out/level_faults
   faulty_library
   stale "$program" || [ "$faulty" -nt "$program" ] || return 0
-  compile "$out/obj/level_faults" "$plugin_sources $here/tests/level_faults.cc $(echo "$common"/faults/*.cc) $here/tests/linked_in.cc" "-I$common/faults"
+  # shellcheck disable=SC2086
+  compile "$out/obj/level_faults" "$plugin_sources $here/tests/level_faults.cc $(echo "$common"/faults/*.cc) $here/tests/linked_in.cc" "-I$common/faults" $quick
   # shellcheck disable=SC2086
   $cxx $objects "-Wl,-rpath,\$ORIGIN/faults" -L"$out/faults" -limbrex_faults -lleveldb -lpthread -o "$program.new"
   mv "$program.new" "$program"

@@ -84,7 +84,10 @@ tests() {
   echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
   for program in fs_contract_test rocks_crash apt_lists rocksdb_driven; do
     if stale "$out/$program"; then
-      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract"
+      # Those of experiments are timed.
+      case $program in *_bench | *_driven) how= ;; *) how=$quick ;; esac
+      # shellcheck disable=SC2086
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $how
       # shellcheck disable=SC2086
       $cxx $objects -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb \
         -lpthread -o "$out/$program.new"
@@ -105,9 +108,8 @@ sanitized() {
   tests
   program=$out/fs_contract_test_sanitized
   stale "$program" || return 0
-  sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
   # shellcheck disable=SC2086
-  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test) $here/tests/linked_in.cc" "-I$common/contract" -O1 -g $sanitizers
+  compile "$out/obj/sanitized" "$(echo "$here"/src/*.cc) $(sources_of fs_contract_test) $here/tests/linked_in.cc" "-I$common/contract" $quick $sanitizers
   # shellcheck disable=SC2086
   $cxx $sanitizers $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -limbrex -lrocksdb -lpthread -ldl \
     -o "$program.new"
@@ -119,7 +121,8 @@ faults() {
   program=$out/rocks_faults
   faulty_library
   stale "$program" || [ "$faulty" -nt "$program" ] || return 0
-  compile "$out/obj/rocks_faults" "$(echo "$here"/src/*.cc) $(sources_of rocks_faults) $here/tests/linked_in.cc" "-I$common/faults"
+  # shellcheck disable=SC2086
+  compile "$out/obj/rocks_faults" "$(echo "$here"/src/*.cc) $(sources_of rocks_faults) $here/tests/linked_in.cc" "-I$common/faults" $quick
   # shellcheck disable=SC2086
   $cxx $objects "-Wl,-rpath,\$ORIGIN/faults" "-Wl,-rpath,\$ORIGIN" -L"$out" -L"$out/faults" -limbrex_faults -lrocksdb -lpthread -o "$program.new"
   mv "$program.new" "$program"
