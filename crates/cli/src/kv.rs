@@ -575,7 +575,8 @@ fn check(args: &Store) -> Outcome {
         0 if args.named.json => Ok(()),
         0 => print("nothing is wrong"),
         n => Err(Failure::damage(format_args!(
-            "{} found; copy what can be read with `imbrex kv salvage`, and format the drive again",
+            "{} found; where another copy is used, the next program that writes to the store mends it; else copy what can be read with \
+             `imbrex kv salvage`, and format the drive again",
             number_of(n, "problem")
         ))),
     }

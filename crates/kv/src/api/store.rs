@@ -358,9 +358,8 @@ impl Kv {
     }
 
     /// Reads everything, and returns sentences about what is wrong: labels, both copies of the metadata, the write-ahead log, tables, and whether the metadata, the
-    /// drive's table of zones and the zones' headers agree of each zone. What [`Kv::damage`] tells is left out, and so is a wrong checksum
-    /// in one copy of the metadata that the other makes up for. Puts wait for one sync; tables are not merged until log and metadata are
-    /// read.
+    /// drive's table of zones and the zones' headers agree of each zone. What [`Kv::damage`] tells is left out. Puts wait for one sync;
+    /// tables are not merged until log and metadata are read.
     ///
     /// # Errors
     /// Those of the drive that are not about bytes, as where it has lost power since.
