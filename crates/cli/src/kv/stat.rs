@@ -118,7 +118,7 @@ pub(super) fn stat(args: &Stat) -> Outcome {
             format!(
                 "{}, {times:.2} times what was put, in {}",
                 size(written),
-                number_of(done.steps, "step of a merge")
+                number_of(done.steps, "merge step")
             ),
         ));
     }
