@@ -115,11 +115,7 @@ pub(super) fn stat(args: &Stat) -> Outcome {
     if let Some(times) = done.amplification(written) {
         rows.push((
             "tables written",
-            format!(
-                "{}, {times:.2} times what was put, in {}",
-                size(written),
-                number_of(done.steps, "merge step")
-            ),
+            format!("{}, {times:.2} times what was put, in {}", size(written), number_of(done.steps, "merge step")),
         ));
     }
     if done.stalls > 0 {
