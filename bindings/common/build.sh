@@ -4,9 +4,14 @@ common=$here/../common
 cxx=${CXX:-g++}
 flags="-std=c++17 -fno-rtti -Wall -Wextra -Werror -fvisibility=hidden -fvisibility-inlines-hidden ${CXXFLAGS:--O2 -g}"
 
-# Programs of tests wait for drives and for RocksDB or LevelDB: optimised they are built in twice the time, and are no faster.
+# For programs of tests, whatever CXXFLAGS say of optimising: with -O2 -g, or -O1 -g for sanitizers, building them took half as long again.
 quick="-O0 -g1"
 sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+
+# flags_of PROGRAM: those of experiments are timed.
+flags_of() {
+  case $1 in *_bench | *_driven) ;; *) echo "$quick" ;; esac
+}
 
 # stale TARGET: whether it is missing or older than any source, header or script.
 stale() {

@@ -48,10 +48,8 @@ tests() {
   others
   for program in env_contract_test level_crash leveldb_bench leveldb_driven; do
     if stale "$out/$program"; then
-      # Those of experiments are timed.
-      case $program in *_bench | *_driven) how= ;; *) how=$quick ;; esac
-      # shellcheck disable=SC2086
-      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $how
+      # shellcheck disable=SC2046
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $(flags_of $program)
       # The plug-in before LevelDB, so that leveldb::Env::Default() is its.
       # shellcheck disable=SC2086
       $cxx $objects "-Wl,-rpath,\$ORIGIN" -L"$out" -lleveldb_imbrex -limbrex -lleveldb -lpthread -o "$out/$program.new"

@@ -84,10 +84,8 @@ tests() {
   echo '#include "imbrex.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -fsyntax-only -I"$out" -x c -
   for program in fs_contract_test rocks_crash apt_lists rocksdb_driven; do
     if stale "$out/$program"; then
-      # Those of experiments are timed.
-      case $program in *_bench | *_driven) how= ;; *) how=$quick ;; esac
-      # shellcheck disable=SC2086
-      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $how
+      # shellcheck disable=SC2046
+      compile "$out/obj/$program" "$(sources_of $program)" "-I$common/crash" "-I$common/contract" $(flags_of $program)
       # shellcheck disable=SC2086
       $cxx $objects -Wl,--no-as-needed "-Wl,-rpath,\$ORIGIN" -L"$out" -lrocksdb_imbrex -limbrex -lrocksdb \
         -lpthread -o "$out/$program.new"
