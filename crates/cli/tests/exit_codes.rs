@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::process::Output;
 use support::*;
@@ -179,6 +180,43 @@ fn damage_of_chunks_is_told_apart() {
     says(&error(&at.chunk("check", &["--json"]), 3), &["problem"]);
     says(&error(&at.chunk("scrub", &["--json"]), 3), &["problem"]);
     done(at.chunk("get", &[&id, "--rescue", "--output", &at.host("y")]));
+}
+
+/// Of each engine's store, closed: the check tells of one damaged copy of the label and changes nothing, the next opening repairs it.
+#[test]
+fn one_damaged_label_is_told_of_every_engine() {
+    let engines = [
+        ("fs", vec!["mkdir", "/x"], vec!["check", "--repair"]),
+        ("chunk", vec!["put", "/dev/null"], vec!["clean"]),
+        ("kv", vec!["put", "key", "value"], vec!["put", "key", "value"]),
+    ];
+    for (engine, fill, open) in engines {
+        for copy in [0, 1] {
+            let at = place();
+            done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+            let run = |words: &[&str]| at.run(&[&[engine, words[0], at.drive()], &words[1..]].concat());
+            done(run(&["format"]));
+            done(run(&fill));
+            done(run(&["check"]));
+            // The last label of each of the two zones that have labels.
+            let mut image = std::fs::read(&at.path).unwrap();
+            let data_at = image.len() - (64 << 20);
+            let begins = |place: &usize| image[*place..].starts_with(b"IMBXLABL");
+            let labels = (data_at..image.len()).step_by(4096).filter(begins);
+            let last: BTreeMap<usize, usize> = labels.map(|place| ((place - data_at) >> 20, place)).collect();
+            let last: Vec<usize> = last.into_values().collect();
+            assert_eq!(last.len(), 2, "{engine}");
+            image[last[copy] + 20] ^= 1;
+            std::fs::write(&at.path, image).unwrap();
+            for _ in 0..2 {
+                let check = run(&["check"]);
+                says(&text(&check.stdout), &[&format!("Copy {copy} of the label")]);
+                assert_eq!(check.status.code(), Some(3), "{engine}");
+            }
+            run(&open);
+            done(run(&["check"]));
+        }
+    }
 }
 
 #[test]

@@ -30,24 +30,37 @@ use std::sync::{Arc, Weak};
 
 /// The engine's name in a label.
 pub(crate) const TENANT: &str = "kv";
-/// Two copies of the metadata, in two zones each.
+/// Copies of the metadata.
 const COPIES: u8 = 2;
-const LOG_ZONES: u32 = 4;
+/// Bytes of a snapshot of the metadata for each zone of the drive. A table takes a few hundred bytes, with long keys more, and a zone may have twenty slices of a flush;
+/// of the policy `band` a table takes 4 KiB.
+const NOTES: u64 = 8 << 10;
+/// Zones that a store needs beside those of its metadata.
+const OTHERS: u32 = 14;
 /// Behind a part of the log that cannot be read, changes are numbered from a multiple of this on: no zone has so many. The part may be readable the next time, and then no
 /// number is there twice.
 pub(crate) const ANEW: u64 = 1 << 32;
 
-/// What a store needs. Four zones are the metadata's, and four the log's. The bottom and upper tables have one each, and a merge needs four. Two are for deletes
-/// on a full store, and not much goes into the last two. Of active zones two are the metadata's. The write-ahead log, upper tables, the bottom and whoever is about
-/// to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
-pub(crate) const fn budget() -> Budget {
-    Budget { slots: 6, ..Budget::keeping(0, 0).at_least(LOG_ZONES + 14) }
+/// Zones of the metadata, both copies together, on a drive of so many zones of so many bytes: a tenth of them at most, but two in each copy. Behind the snapshot that counts,
+/// and what came since, the log keeps room for two more.
+const fn log_zones(zones: u32, bytes: u64) -> u32 {
+    let copies = COPIES as u64;
+    let snapshot = (zones as u64 * NOTES).div_ceil(if bytes == 0 { 1 } else { bytes });
+    let wanted = if snapshot > 1 { 1 + 3 * snapshot } else { 2 };
+    let most = zones as u64 / 10 / copies;
+    let of_copy = if wanted < most { wanted } else { most };
+    (copies * if of_copy < 2 { 2 } else { of_copy }) as u32
+}
+
+/// What a store needs on a drive of so many zones of so many bytes. Beside the metadata's zones four are the log's. The bottom and upper tables have one each, and a
+/// merge needs four. Two are for deletes on a full store, and not much goes into the last two. Of active zones two are the metadata's. The write-ahead log,
+/// upper tables, the bottom and whoever is about to begin the next zone have one each: with fewer the log would wait for tables that wait for it.
+pub(crate) const fn budget(zones: u32, bytes: u64) -> Budget {
+    Budget { slots: 6, ..Budget::keeping(0, 0).at_least(log_zones(zones, bytes) + OTHERS) }
 }
 
 /// A memory that is full must become tables of a part of the drive: a 32nd is its most.
 const MEMORY: u64 = 32;
-/// A merge reads and writes so many memories, or zones, at most.
-const MERGE: u64 = 64;
 
 /// The options, as far as the drive has room for them.
 fn fitting(tenant: &Tenant, mut options: Options) -> Options {
@@ -91,8 +104,7 @@ fn policy(tenant: &Tenant, options: &Options, stored: &str) -> Result<(&'static 
         return Ok((name, make(sizes)));
     }
     if *name == "ring" {
-        let merge = sizes.memtable.max(tenant.volume().least_capacity()) * MERGE;
-        return Ok((name, Box::new(Ring { merge, bottom: options.bottom, ..Ring::new(sizes) })));
+        return Ok((name, Box::new(Ring { bottom: options.bottom, ..Ring::new(sizes) })));
     }
     if *name == "gear" {
         let (active, k) = (options.gear_active, u64::from(options.gear_k.clamp(1, 10)));
@@ -247,7 +259,10 @@ fn manifest(tenant: &Tenant, options: &Options) -> Result<(MetaLog, Manifest, Ar
         manifest.apply(Note::Parts(vec![(0, None)]));
         let name = policy(tenant, options, "")?.0;
         manifest.apply(Note::Policy(name.into()));
-        let mut log = MetaLog::create(tenant, COPIES, LOG_ZONES, Vec::new(), clock)?;
+        // Of a drive that was formatted for less, less is taken.
+        let zones = log_zones(volume.geometry().zones, volume.least_capacity());
+        let most = tenant.budget().least.saturating_sub(OTHERS) / u32::from(COPIES) * u32::from(COPIES);
+        let mut log = MetaLog::create(tenant, COPIES, zones.min(most).max(log_zones(0, 0)), Vec::new(), clock)?;
         let mut all = Batch::default();
         manifest.snapshot(&mut |notes| all.push(|out| record(notes, out)));
         (0..COPIES).try_for_each(|_| log.write_snapshot(&all))?;

@@ -201,3 +201,40 @@ fn a_dead_zone_where_the_label_would_stand_is_told_at_format() {
     assert_eq!(report_all(&emulator).unwrap()[3].state, ZoneState::Offline);
     open(&emulator).unwrap();
 }
+
+/// What only looks leaves the damage as it was, so it must tell it: its own label is whole.
+#[test]
+fn a_look_tells_of_a_damaged_label_unless_a_power_loss_may_have_torn_it() {
+    for (conventional, zones) in SHAPES {
+        for (copy, zone) in zones.into_iter().enumerate() {
+            for lost_power in [false, true] {
+                let what = format!("{conventional} conventional, copy {copy}, power lost: {lost_power}");
+                let emulator = formatted(conventional);
+                let volume = open(&emulator).unwrap();
+                (1..4).for_each(|n| set(&volume, n).unwrap());
+                drop(volume);
+                let start = emulator.geometry().start(ZoneId(zone));
+                // Of a ring the last label.
+                let zone = report_all(&emulator).unwrap()[zone as usize];
+                let last = zone.wp.map_or(0, |wp| wp - wp / 4);
+                emulator.faults().flip_bits(start + last + 100, 4).unwrap();
+                let emulator = if lost_power { emulator.after_power_loss(1).unwrap() } else { emulator };
+                let told = if lost_power { vec![] } else { vec![format!("Copy {copy} of the label")] };
+                // A look covers the drive, so it comes first.
+                let covered = emulator.fork().unwrap();
+                let volume = Volume::look(drive(&covered), options()).unwrap();
+                assert_eq!(root(&volume), 3, "{what}");
+                let found = volume.check_labels().unwrap();
+                assert_eq!(found.len(), told.len(), "{what}: {found:?}");
+                assert!(found.iter().zip(&told).all(|(found, told)| found.starts_with(told)), "{what}: {found:?}");
+                // An opening repairs it, and then nothing is wrong.
+                let volume = open(&emulator).unwrap();
+                assert!(volume.label_repaired().unwrap().starts_with(&format!("Copy {copy}")), "{what}");
+                assert_eq!((root(&volume), volume.check_labels().unwrap()), (3, vec![]), "{what}");
+                drop(volume);
+                let volume = Volume::look(drive(&emulator), options()).unwrap();
+                assert_eq!((volume.label_repaired(), volume.check_labels().unwrap()), (None, vec![]), "{what}");
+            }
+        }
+    }
+}

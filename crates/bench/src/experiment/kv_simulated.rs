@@ -105,8 +105,7 @@ fn papers() -> Vec<Plan> {
             |sizes| Box::new(Gear { levels: small(sizes), active: Active::Code, ..Gear::new(sizes) }),
             None,
         ),
-        // The store's merges have the size of 64 zones where memory is smaller than a zone.
-        plan("ring", 280, |sizes| Box::new(Ring { merge: sizes.memtable * 64 * 64, ..Ring::new(sizes) }), None),
+        plan("ring", 280, |sizes| Box::new(Ring::new(sizes)), None),
     ]
 }
 

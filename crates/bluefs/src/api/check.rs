@@ -47,11 +47,10 @@ impl BlueFs {
         let core = self.core();
         let mut report = CheckReport { problems: self.mount_report().damage.clone(), ..Default::default() };
         let found = self.mount_report();
-        // A power loss may tear the copy that was being written; and only a look leaves it as it was.
-        let wrong = self.core().options.read_only && !found.power_lost;
-        let label = if wrong { &mut report.problems } else { &mut report.notes };
-        label.extend(found.label.clone());
-        report.problems.extend(core.volume.check_labels()?);
+        let of_label = core.volume.check_labels()?;
+        // What a power loss may have torn, or this mount has repaired, is not wrong.
+        report.notes.extend(found.label.clone().filter(|label| !of_label.contains(label)));
+        report.problems.extend(of_label);
         report.notes.extend(core.volume.dead_labels()?);
         report.notes.extend(found.notes.iter().find(|note| *note == RESTORED).cloned());
         let zones = report_all(core.volume.device().as_ref())?;

@@ -81,6 +81,7 @@ impl Core {
     pub(crate) fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport { problems: self.check_zones(), ..CheckReport::default() };
         report.problems.extend(self.check_names());
+        report.problems.extend(self.volume.check_labels()?);
         // Both copies of the metadata. Changes wait meanwhile.
         report.problems.extend(self.commits.lead().log().reread()?.skipped);
         let mut after = None;

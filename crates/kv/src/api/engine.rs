@@ -238,6 +238,8 @@ impl Engine for Store {
 
 /// Formats a drive for a store alone.
 pub(crate) fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-    let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget() }];
+    let geometry = drive.device.geometry();
+    let budget = recover::budget(geometry.zones, geometry.zone_size);
+    let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget }];
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }

@@ -13,6 +13,8 @@ use std::collections::{HashMap, HashSet};
 
 /// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
 const WORTH: usize = 2;
+/// A merge reads and writes so many memories, or zones, at most.
+const MERGE: u64 = 64;
 /// Merges take a few steps more than their bytes tell. What may be put meanwhile must last.
 const MORE: u64 = 4;
 
@@ -23,8 +25,6 @@ pub struct Ring {
     pub sizes: Sizes,
     /// Slices that may have a key, at most.
     pub slices: usize,
-    /// Bytes that a merge reads and writes, at most.
-    pub merge: u64,
     /// The dial between space and speed: the part of all zones in use that the bottom takes at least, in percent. With 0 the upper level
     /// takes all free space, less the reserve.
     pub bottom: u32,
@@ -35,7 +35,7 @@ pub struct Ring {
 impl Ring {
     /// The usual numbers.
     pub fn new(sizes: Sizes) -> Ring {
-        Ring { sizes, slices: 12, merge: sizes.memtable * 64, bottom: 0, least: 24 }
+        Ring { sizes, slices: 12, bottom: 0, least: 24 }
     }
 }
 
@@ -161,7 +161,8 @@ fn is_upper_input(job: &Job, table: &Table) -> bool {
 impl Ring {
     /// Bytes of a partition at most: a sweep reads and writes them, and what shares zones with them.
     fn most(&self, tree: &Tree) -> u64 {
-        (self.merge / 2).saturating_sub(5 * tree.of.zone).max(self.merge / 4)
+        let merge = self.sizes.memtable.max(tree.of.zone) * MERGE;
+        (merge / 2).saturating_sub(5 * tree.of.zone).max(merge / 4)
     }
 
     /// Bytes of a partition from which on it is swept or divided: what may come while another one is swept still fits.

@@ -21,7 +21,7 @@ const ENGINE: Salvaged<'_> = Salvaged {
     name: TENANT,
     kind: |kind| [wal::KIND, TABLES].contains(&kind),
     claims: &|_| false,
-    budget: budget(),
+    budget: budget(0, 0),
     log: None,
     generation: 0,
 };

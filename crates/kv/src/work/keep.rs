@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_delete_stays_that_memory_needs() {
         let drive = Drive { device: Arc::new(Emulator::memory(&Config::tiny()).unwrap()), survivor: None };
-        let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget() }];
+        let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: recover::budget(0, 0) }];
         Volume::format(&drive, &FormatOptions { uuid: None, tenants, force: false }).unwrap();
         let options = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let volume = Volume::open(drive, options).unwrap();

@@ -160,3 +160,26 @@ fn tables_are_compressed_as_the_opening_says_and_every_opening_reads_all() {
     assert!(sizes[0].min(sizes[3]) > 300 * VALUE as u64, "{sizes:?}");
     assert!(sizes[1..3].iter().chain(&sizes[4..]).all(|size| size * 2 < sizes[0]), "{sizes:?}");
 }
+
+/// A table of the policy `band` takes 4 KiB of the metadata, which become more than a zone has.
+#[test]
+fn metadata_may_be_longer_than_a_zone() {
+    let (zones, zone_size) = (200, 256 << 10);
+    let config = Config { capacity: zones * zone_size, zone_size, zone_capacity: zone_size, ..config() };
+    let small = Options { memtable_bytes: 96 << 10, table_bytes: zone_size, step_bytes: zone_size, ..options() };
+    let options = |policy: &str| Options { policy: Some(policy.into()), ..small.clone() };
+    for policy in ["ring", "band"] {
+        let drive = formatted(&config);
+        let store = Kv::open(drive.clone(), options(policy)).unwrap();
+        let keys = zones * zone_size / 3 / 500;
+        for n in 0..keys {
+            store
+                .put(&key(n * 7919 % keys), &value(n, 480), false)
+                .unwrap_or_else(|error| panic!("{policy}, {n} of {keys}: {error}"));
+        }
+        drop(store);
+        let store = Kv::open(drive, options(policy)).unwrap();
+        assert_eq!(store.check().unwrap(), [""; 0]);
+        assert!(store.figures().levels.iter().map(|level| level.0).sum::<u64>() > 50);
+    }
+}

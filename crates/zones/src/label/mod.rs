@@ -21,8 +21,10 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The version that this program writes and reads.
-pub const VERSION: u32 = 3;
+/// The version that this program writes.
+pub const VERSION: u32 = 4;
+/// It reads this one, too, which does not have [`Label::power`].
+const WITHOUT_POWER: u32 = 3;
 /// Most tenants that a label has room for.
 pub const MAX_TENANTS: usize = 14;
 /// Longest name of a tenant, in bytes.
@@ -55,7 +57,7 @@ struct RawHeader {
     block: U32,
     zones: U32,
     conventional: U32,
-    reserved: U32,
+    power: U32,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -164,6 +166,8 @@ pub struct Label {
     pub generation: u64,
     /// Mount generation: goes up with every mount.
     pub mount: u64,
+    /// [Of the drive's power epoch](Label::power_of) when the label was written; 0: not known.
+    pub power: u32,
     /// The tenants; owner byte `n` means `tenants[n - 1]`.
     pub tenants: Vec<TenantRecord>,
     /// One byte a zone: [`NOBODY`], [`LABEL`], or the number of a tenant from 1.
@@ -185,6 +189,16 @@ impl Label {
     /// Bytes that a label takes on a drive of `zones` zones, whatever it says.
     pub const fn encoded_len(zones: u32) -> usize {
         OWNERS_AT + zones as usize
+    }
+
+    /// What a label keeps of a drive's power epoch: enough to tell another one.
+    pub fn power_of(epoch: [u8; 16]) -> u32 {
+        u32::from_le_bytes([epoch[0], epoch[1], epoch[2], epoch[3]])
+    }
+
+    /// Whether the drive has had power ever since the label was written. `false` where that is not known.
+    pub fn had_power(&self, epoch: [u8; 16]) -> bool {
+        self.power != 0 && self.power == Self::power_of(epoch)
     }
 
     /// Whether the label may be written; if not, a phrase that says why.
@@ -245,7 +259,7 @@ impl Label {
             block: self.geometry.block.into(),
             zones: self.geometry.zones.into(),
             conventional: self.geometry.conventional.into(),
-            reserved: 0.into(),
+            power: self.power.into(),
         };
         let mut out = Vec::with_capacity(length);
         out.extend_from_slice(header.as_bytes());
@@ -293,7 +307,7 @@ impl Label {
         if checksum(whole) != header.crc.get() {
             return Err(LabelError::Corrupt("its checksum is wrong"));
         }
-        if version != VERSION && version != 0 {
+        if ![VERSION, WITHOUT_POWER, 0].contains(&version) {
             return Err(LabelError::OfVersion { version });
         }
         let label = Self::decode_checked(header, whole)?;
@@ -303,7 +317,8 @@ impl Label {
 
     /// Decodes what is known to be the bytes that somebody wrote as a label.
     fn decode_checked(header: &RawHeader, whole: &[u8]) -> Result<Label, LabelError> {
-        if header.version.get() != VERSION || header.reserved.get() != 0 {
+        let (version, power) = (header.version.get(), header.power.get());
+        if version != VERSION && (version != WITHOUT_POWER || power != 0) {
             return Err(LabelError::Corrupt("its version makes no sense"));
         }
         let count = header.tenants.get() as usize;
@@ -325,6 +340,7 @@ impl Label {
             },
             generation: header.generation.get(),
             mount: header.mount.get(),
+            power,
             tenants: records.iter().map(TenantRecord::try_from).collect::<Result<_, _>>()?,
             owners: whole[OWNERS_AT..].to_vec(),
         })

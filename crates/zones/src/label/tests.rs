@@ -7,6 +7,7 @@ fn sample() -> Label {
         geometry: LabelGeometry { block: 4096, zones: 24, zone_size: 1 << 20, conventional: 4 },
         generation: 7,
         mount: 3,
+        power: 11,
         tenants: vec![
             TenantRecord {
                 name: "bluefs".into(),
@@ -60,9 +61,9 @@ prop_compose! {
         mut tenants in prop::collection::vec(any_tenant(), 0..=MAX_TENANTS),
         owners in prop::collection::vec(any::<u8>(), 1..300),
         uuid in any::<[u8; 16]>(),
-        numbers in any::<(u64, u64, bool, u16, u8)>(),
+        numbers in any::<(u64, u64, u32, bool, u16, u8)>(),
     ) -> Label {
-        let (generation, mount, small, blocks, conventional) = numbers;
+        let (generation, mount, power, small, blocks, conventional) = numbers;
         let block = if small { 512 } else { 4096 };
         // A two-character prefix makes the names differ.
         for (i, t) in tenants.iter_mut().enumerate() {
@@ -77,7 +78,7 @@ prop_compose! {
             zone_size: u64::from(block) * (1 + u64::from(blocks)),
             conventional: u32::from(conventional).min(zones),
         };
-        Label { uuid, geometry, generation, mount, tenants, owners }
+        Label { uuid, geometry, generation, mount, power, tenants, owners }
     }
 }
 
@@ -146,7 +147,7 @@ fn the_bytes_stay_where_the_document_draws_them() {
     let bytes = sample().encode();
     assert_eq!(bytes.len(), 15_256 + 24);
     assert_eq!(&bytes[..8], b"IMBXLABL");
-    assert_eq!(&bytes[8..12], &3u32.to_le_bytes());
+    assert_eq!(&bytes[8..12], &4u32.to_le_bytes());
     assert_eq!(&bytes[12..16], &(15_280u32).to_le_bytes());
     assert_eq!(&bytes[20..24], &2u32.to_le_bytes());
     assert_eq!(&bytes[24..40], b"0123456789abcdef");
@@ -156,6 +157,7 @@ fn the_bytes_stay_where_the_document_draws_them() {
     assert_eq!(&bytes[64..68], &4096u32.to_le_bytes());
     assert_eq!(&bytes[68..72], &24u32.to_le_bytes());
     assert_eq!(&bytes[72..76], &4u32.to_le_bytes());
+    assert_eq!(&bytes[76..80], &11u32.to_le_bytes());
     assert_eq!(&bytes[80..86], b"bluefs");
     assert_eq!((bytes[112], bytes[113], &bytes[114..116]), (6, 4, &3u16.to_le_bytes()[..]));
     for (at, number) in [3, u32::MAX, 1, 2].into_iter().enumerate() {
@@ -168,7 +170,7 @@ fn the_bytes_stay_where_the_document_draws_them() {
     assert_eq!(u32::from_le_bytes(bytes[16..20].try_into().unwrap()), GOLDEN_CRC);
 }
 
-const GOLDEN_CRC: u32 = 460_259_319;
+const GOLDEN_CRC: u32 = 3_321_122_551;
 
 #[test]
 fn what_is_no_label_says_so() {
@@ -193,7 +195,7 @@ fn a_label_says_how_long_it_is_before_it_is_read_whole() {
 
 #[test]
 fn another_version_is_told_from_damage() {
-    for version in [VERSION - 1, VERSION + 1] {
+    for version in [WITHOUT_POWER - 1, VERSION + 1] {
         let other = |length: Option<u32>| {
             let mut bytes = sample().encode();
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
@@ -224,7 +226,7 @@ fn a_sealed_label_that_makes_no_sense_is_refused() {
         ("block size", 64, 1),
         ("other number of zones", 68, 23),
         ("more conventional zones than zones", 72, 25),
-        ("reserved word", 76, 1),
+        ("power in a version that has none", 8, 3),
         ("zone size not whole blocks", 56, 1),
         ("longer name than there is room", 112, 33),
         ("a name with a zero in it", 112, 7),
@@ -245,6 +247,22 @@ fn a_sealed_label_that_makes_no_sense_is_refused() {
     assert_eq!(same_name, Err(LabelError::Corrupt("two tenants share a name")));
     // The unchanged label passes, so each change above is what made it fail.
     assert_eq!(damaged(|_| ()), Ok(sample()));
+}
+
+#[test]
+fn the_version_before_is_read_and_knows_nothing_of_power() {
+    let old = damaged(|bytes| {
+        bytes[8] = 3;
+        bytes[76] = 0;
+    });
+    assert_eq!(old, Ok(Label { power: 0, ..sample() }));
+}
+
+#[test]
+fn a_label_tells_whether_the_drive_has_had_power_since() {
+    let epoch = |first| [first, 0, 0, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5];
+    assert!(sample().had_power(epoch(11)) && !sample().had_power(epoch(12)));
+    assert!(!Label { power: 0, ..sample() }.had_power(epoch(0)), "nobody knows");
 }
 
 #[test]

@@ -310,7 +310,8 @@ impl Reader<'_> {
         if wp > 0 && used != Some(false) {
             let told = matches!(zone.written(), Written::To(_)) && zone.state != ZoneState::Full && wp > HEADS * BLOCK;
             // A zone is empty when an only ring gets it.
-            match self.head(number, copy, used == Some(true) || told && self.copies == 1)? {
+            let must = used == Some(true) || told && self.copies == 1;
+            match self.head((number, copy), must, used == Some(true) && wp >= HEADS * BLOCK)? {
                 Some(head) => (slot.order, slot.life) = (head.order, head.life),
                 // Its header never came so far; or the zone is of an earlier volume.
                 None => slot.tail = 0,
@@ -320,10 +321,11 @@ impl Reader<'_> {
         Ok(Some(slot))
     }
 
-    fn head(&mut self, number: u32, copy: u8, must: bool) -> Result<Option<LogHead>> {
+    /// Of both blocks that have it one is enough. `must`, `both`: where none is, or one is missing, the replay says so.
+    fn head(&mut self, (number, copy): (u32, u8), must: bool, both: bool) -> Result<Option<LogHead>> {
         let mut block = AlignedBuf::zeroed(BLOCK as usize);
         let address = self.volume.geometry().start(ZoneId(number));
-        let mut unreadable = false;
+        let (mut unreadable, mut found) = (false, Vec::new());
         for at in (0..HEADS).map(|n| address + n * BLOCK) {
             match self.volume.read(&mut block, at, Cause::Recovery.into()) {
                 Ok(()) => {}
@@ -335,10 +337,17 @@ impl Reader<'_> {
                 Err(Error { fault: Fault::InvalidInput(_), .. }) => continue,
                 Err(error) => return Err(error),
             }
-            if let Some(head) = LogHead::decode(&block) {
-                let ours = head.volume == self.volume.uuid() && head.zone == number && head.copy == copy;
-                return Ok(Some(head).filter(|_| ours));
+            found.extend(LogHead::decode(&block));
+            if !found.is_empty() && !both {
+                break;
             }
+        }
+        if both && found.len() == 1 {
+            self.skipped(format!("One of the two headers of metazone {number} is damaged"));
+        }
+        if let Some(head) = found.into_iter().next() {
+            let ours = head.volume == self.volume.uuid() && head.zone == number && head.copy == copy;
+            return Ok(Some(head).filter(|_| ours));
         }
         if unreadable {
             self.skipped(format!("Metazone {number} cannot be read"));

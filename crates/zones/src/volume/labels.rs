@@ -96,7 +96,7 @@ impl LabelZones {
     /// Reads what stands in a zone of the label. An inner error: there is no whole label there.
     pub(super) fn read(&self, device: &dyn ZonedDevice, copy: usize) -> Result<Result<Label, LabelError>> {
         if self.ring {
-            return read_ring(device, self.zones[copy]);
+            return Ok(read_ring(device, self.zones[copy])?.0);
         }
         let [a, b] = [self.read_place(device, copy, 0)?, self.read_place(device, copy, 1)?];
         Ok(match (&a, &b) {
@@ -106,6 +106,11 @@ impl LabelZones {
             (Err(LabelError::OfVersion { .. } | LabelError::Bands), _) => a,
             _ => b,
         })
+    }
+
+    /// Why what stands in a ring behind its last whole label is none.
+    pub(super) fn passed_over(&self, device: &dyn ZonedDevice, copy: usize) -> Result<Option<LabelError>> {
+        if self.ring { Ok(read_ring(device, self.zones[copy])?.1) } else { Ok(None) }
     }
 
     /// Reads one of the two places that a label has in a conventional zone.
@@ -286,12 +291,12 @@ fn report_one(device: &dyn ZonedDevice, zone: ZoneId) -> Result<Zone> {
 /// Labels at the end of a ring that may be torn or damaged before its zone counts as holding none.
 const BAD_LABELS: u64 = 8;
 
-/// The last whole label of a ring.
-fn read_ring(device: &dyn ZonedDevice, zone: ZoneId) -> Result<Result<Label, LabelError>> {
+/// A ring's last whole label, and why what stands behind it is none.
+fn read_ring(device: &dyn ZonedDevice, zone: ZoneId) -> Result<(Result<Label, LabelError>, Option<LabelError>)> {
     let geometry = device.geometry();
     let (now, start) = (report_one(device, zone)?, geometry.start(zone));
     if now.state == ZoneState::Offline {
-        return Ok(Err(LabelError::Corrupt("its zone is offline")));
+        return Ok((Err(LabelError::Corrupt("its zone is offline")), None));
     }
     let first = if now.wp == Some(0) { None } else { claimed_at(device, start)? };
     let stride = geometry.round_up(first.unwrap_or_else(|| Label::encoded_len(geometry.zones)) as u64);
@@ -306,21 +311,21 @@ fn read_ring(device: &dyn ZonedDevice, zone: ZoneId) -> Result<Result<Label, Lab
             at
         }
     };
-    let mut why = LabelError::NotALabel;
+    let mut passed = None;
     let count = written.div_ceil(stride);
     for slot in (count.saturating_sub(BAD_LABELS)..count).rev() {
         let at = slot * stride;
         if at + stride > written {
-            why = LabelError::Corrupt("its last write was cut off");
+            passed = Some(LabelError::Corrupt("its last write was cut off"));
             continue;
         }
         match read_slot(device, start + at)? {
             Err(LabelError::NotALabel) => {}
-            Err(error @ LabelError::Corrupt(_)) => why = error,
-            found => return Ok(found),
+            Err(error @ LabelError::Corrupt(_)) => passed = Some(error),
+            found => return Ok((found, passed)),
         }
     }
-    Ok(Err(why))
+    Ok((Err(passed.unwrap_or(LabelError::NotALabel)), None))
 }
 
 /// Bytes of the label that begins at this address, by its own claim.
@@ -446,6 +451,7 @@ impl Volume {
             geometry: geometry_of(&geometry, conventional),
             generation: generation.map_or(1, |g| g + 1),
             mount: 0,
+            power: Label::power_of(device.power_epoch()),
             tenants: options.tenants.iter().map(tenant).collect(),
             owners,
         };

@@ -120,6 +120,8 @@ pub(crate) struct VolumeCore {
     mount: AtomicU64,
     first_generation: u64,
     label_repaired: Option<String>,
+    /// The drive has had power ever since the label was written that was found.
+    had_power: bool,
     /// The memory of the last mount was there.
     found_memory: bool,
     /// What was left in memory is of a later state of the drive.
@@ -242,7 +244,18 @@ fn unusable(device: &dyn ZonedDevice, sentence: impl std::fmt::Display) -> Error
     Error::unusable(&name_of(device), sentence.to_string())
 }
 
-/// Refuses a drive that cannot have as many active zones as are needed at once.
+/// What a check says of a copy of the label.
+fn damaged_copy(copy: usize, why: &LabelError) -> String {
+    let why = match why {
+        LabelError::Corrupt(phrase) => (*phrase).to_owned(),
+        LabelError::NotALabel => "none is there".into(),
+        other => format!("the drive {other}"),
+    };
+    format!(
+        "Copy {copy} of the label is damaged ({why}); the next opening that may write repairs it, if the other copy is whole."
+    )
+}
+
 /// The label of a drive and where it stands, and a sentence where one copy was damaged; repairs a copy that is damaged or old. `look`: the drive may
 /// take no writes.
 fn find_label(device: &dyn ZonedDevice, report: &[Zone], look: bool) -> Result<(LabelZones, Label, Option<String>)> {
@@ -250,10 +263,8 @@ fn find_label(device: &dyn ZonedDevice, report: &[Zone], look: bool) -> Result<(
     let found = LabelZones::find(device, report)?.ok_or_else(|| unusable(device, LabelError::NotALabel))?;
     let (label_zones, [a, b]) = (found.zones, found.copies);
     let dead = label_zones.dead(device)?;
-    let broken = [&a, &b].into_iter().zip(0..).find_map(|(copy, i)| copy.as_ref().err().map(|why| (i, why)));
-    let label_repaired = broken
-        .filter(|(i, _): &(usize, _)| dead[*i].is_none())
-        .map(|(i, why)| format!("Copy {i} of the label: the drive {why}."));
+    let broken = |copy: &Result<Label, LabelError>| copy.as_ref().err().cloned();
+    let broken = [broken(&a), broken(&b)];
     let chosen = Label::choose(a, b).map_err(|error| match error {
         LabelError::Corrupt(_) => Error::damaged(&name_of(device), error.to_string()),
         _ => unusable(device, error),
@@ -276,6 +287,15 @@ fn find_label(device: &dyn ZonedDevice, report: &[Zone], look: bool) -> Result<(
     check_active(device, label_zones.rings(), label.tenants.iter().map(|t| (&*t.name, t.budget)))?;
     dead.iter().flatten().for_each(|what| tracing::warn!(drive = %device.identity().name, "{what}"));
     let other = 1 - chosen.copy;
+    let mut damage = None;
+    if chosen.repair_other && dead[other].is_none() {
+        // An older label may stand in front of one that is damaged.
+        damage = match &broken[other] {
+            Some(why) => Some(why.clone()),
+            None => label_zones.passed_over(device, other)?,
+        };
+    }
+    let label_repaired = damage.map(|why| damaged_copy(other, &why));
     let active = report.iter().filter(|zone| zone.state.is_open() || zone.state == ZoneState::Closed).count();
     // Where a crash has left as many active zones as there may be, the engine finishes what is not needed, and then both copies are written
     // anew.
@@ -302,6 +322,7 @@ fn left_behind(drive: &Drive, key: SurvivorKey) -> Result<Vec<u8>> {
     Ok(left)
 }
 
+/// Refuses a drive that cannot have as many active zones as are needed at once.
 fn check_active<'a>(
     device: &dyn ZonedDevice,
     rings: u32,
@@ -389,6 +410,7 @@ impl Volume {
             mount: AtomicU64::new(label.mount + 1),
             first_generation: label.generation,
             label_repaired,
+            had_power: label.had_power(key.power_epoch),
             found_memory,
             restored,
             lost_power,
@@ -453,7 +475,8 @@ impl Volume {
     }
 
     /// Reads both copies of the label; a sentence for each that is damaged or not the one in use. What stands in a dead zone
-    /// is no copy any more: see [`Volume::dead_labels`].
+    /// is no copy any more: see [`Volume::dead_labels`]. A [look](Volume::look) tells of the copy that it repaired for itself, too, unless a power loss may
+    /// have torn it.
     pub fn check_labels(&self) -> Result<Vec<String>> {
         let core = &self.handle.core;
         let label = lock(&core.label);
@@ -462,7 +485,8 @@ impl Volume {
             return Ok(vec![format!("{}.", cannot_write(device))]);
         }
         let dead = core.label_zones.dead(device)?;
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> =
+            core.label_repaired.clone().filter(|_| core.look && core.had_power).into_iter().collect();
         for i in (0..2).filter(|i: &usize| dead[*i].is_none()) {
             match core.label_zones.read(device, i)? {
                 Ok(copy) if copy == *label => {}
@@ -470,7 +494,7 @@ impl Volume {
                     "Copy {i} of the label is of generation {}, not {}; mount the drive again to repair it.",
                     copy.generation, label.generation
                 )),
-                Err(why) => problems.push(format!("Copy {i} of the label: the drive {why}.")),
+                Err(why) => problems.push(damaged_copy(i, &why)),
             }
         }
         Ok(problems)
@@ -755,6 +779,7 @@ impl VolumeCore {
         let mut next = label.clone();
         change(&mut next);
         next.generation += 1;
+        next.power = Label::power_of(self.epoch);
         next.check().map_err(|what| self.error(Fault::InvalidInput(what.into())))?;
         // Also after a failure the number is used up: a copy that carries it may have reached the drive.
         label.generation = next.generation;

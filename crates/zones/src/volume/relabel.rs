@@ -85,7 +85,8 @@ impl Volume {
             }
         }
         let geometry = geometry_of(device.geometry(), conventional);
-        let label = Label { uuid, geometry, generation, mount, tenants, owners };
+        let power = Label::power_of(device.power_epoch());
+        let label = Label { uuid, geometry, generation, mount, power, tenants, owners };
         label.check().map_err(|what| Error::invalid(&name_of(device), what))?;
         match zones.write(device, &label, None, |tag| device.flush(tag))? {
             true => Ok(()),

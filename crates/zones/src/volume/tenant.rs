@@ -55,6 +55,11 @@ impl Tenant {
         lock(&self.core().label).tenants[usize::from(self.owner) - 1].name.clone()
     }
 
+    /// What the label lets it take.
+    pub fn budget(&self) -> Budget {
+        lock(&self.core().label).tenants[usize::from(self.owner) - 1].budget
+    }
+
     pub(super) fn core(&self) -> &VolumeCore {
         &self.volume.handle.core
     }
