@@ -70,13 +70,13 @@ fn a_label_in_any_state_is_never_overwritten_without_force() {
     let newer = formatted();
     for copy in [0, size] {
         block(&newer, copy, |buf| {
-            buf[8..12].copy_from_slice(&4u32.to_le_bytes());
+            buf[8..12].copy_from_slice(&5u32.to_le_bytes());
             buf[12..16].copy_from_slice(&(size as u32 + 1).to_le_bytes());
         });
     }
     let [opened, again] = refused(&newer);
     assert!(opened.contains("another version of Imbrex") && opened.contains("use that one"), "{opened}");
-    assert!(again.contains("another version of Imbrex (version 4)") && again.contains("--force"), "{again}");
+    assert!(again.contains("another version of Imbrex (version 5)") && again.contains("--force"), "{again}");
 
     let damaged = formatted();
     for copy in [0, size] {

@@ -143,7 +143,7 @@ fn packed(_: u64) -> Vec<Op> {
 
 #[test]
 fn tables_that_are_packed_at_rest_survive() {
-    run(Scripted::new(packed), 900);
+    run(Scripted::new(packed), 600);
 }
 
 /// Few zones are free, so tables as large as a zone begin behind shorter ones, and go on in the next zone.
@@ -175,7 +175,7 @@ fn scarce(_: u64) -> Vec<Op> {
 
 #[test]
 fn tables_that_stand_behind_others_where_zones_are_scarce_survive() {
-    run(Scripted::new(scarce), 300);
+    run(Scripted::new(scarce), 200);
 }
 
 fn full(_: u64) -> Vec<Op> {
@@ -228,7 +228,7 @@ fn moved_logs(_: u64) -> Vec<Op> {
 
 #[test]
 fn logs_that_are_moved_survive() {
-    run(Scripted::new(moved_logs), 400);
+    run(Scripted::new(moved_logs), 280);
 }
 
 /// The beginning of a log is moved to the zone where its end stands, behind it.
@@ -256,7 +256,7 @@ fn moved_behind(_: u64) -> Vec<Op> {
 
 #[test]
 fn a_log_whose_beginning_is_moved_behind_its_end_survives() {
-    run(Scripted::new(moved_behind), 500);
+    run(Scripted::new(moved_behind), 350);
 }
 
 /// With the drive's write cache on, and off: then nothing that was acknowledged can be lost, but a crash leaves fewer
@@ -279,38 +279,38 @@ fn run(subject: Arc<Scripted>, states: u64) {
 
 #[test]
 fn metadata_survives() {
-    run(Scripted::new(metadata), 900);
+    run(Scripted::new(metadata), 600);
 }
 
 #[test]
 fn logs_survive_in_order() {
     let subject = Scripted { script: logs, journal_bytes: 64 << 10, chain: &["/1.log", "/2.log", "/3.log"] };
-    run(Arc::new(subject), 900);
+    run(Arc::new(subject), 600);
 }
 
 #[test]
 fn a_log_over_several_zones_survives() {
-    run(Scripted::new(long_log), 500);
+    run(Scripted::new(long_log), 350);
 }
 
 #[test]
 fn tables_survive() {
-    run(Scripted::new(tables), 700);
+    run(Scripted::new(tables), 450);
 }
 
 #[test]
 fn small_files_survive() {
-    run(Scripted::new(small), 900);
+    run(Scripted::new(small), 600);
 }
 
 #[test]
 fn compactions_of_the_journal_survive() {
-    run(Arc::new(Scripted { script: compaction, journal_bytes: 4 << 10, chain: &[] }), 900);
+    run(Arc::new(Scripted { script: compaction, journal_bytes: 4 << 10, chain: &[] }), 600);
 }
 
 #[test]
 fn a_full_drive_survives() {
-    run(Scripted::new(full), 300);
+    run(Scripted::new(full), 200);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn cut_files(_: u64) -> Vec<Op> {
 
 #[test]
 fn small_files_that_are_cut_and_grow_survive() {
-    run(Scripted::new(cut_files), 700);
+    run(Scripted::new(cut_files), 450);
 }
 
 /// The same of logs: what is appended after the cut stands behind the frames that were cut off, in the same zone.
@@ -364,7 +364,7 @@ fn cut_logs(_: u64) -> Vec<Op> {
 
 #[test]
 fn logs_that_are_cut_and_grow_survive() {
-    run(Scripted::new(cut_logs), 700);
+    run(Scripted::new(cut_logs), 450);
 }
 
 /// Tables whose last block was overwritten, and so stands in conventional space, when they were cut in it.
@@ -393,7 +393,7 @@ fn cut_tables(_: u64) -> Vec<Op> {
 
 #[test]
 fn overwritten_tables_that_are_cut_and_grow_survive() {
-    run(Scripted::new(cut_tables), 500);
+    run(Scripted::new(cut_tables), 350);
 }
 
 /// Small files that grow beyond the space of small files, one of them under two names, and one that has lost its own.
@@ -454,9 +454,9 @@ fn outgrown_of_many_names(_: u64) -> Vec<Op> {
 
 #[test]
 fn small_files_that_outgrow_their_space_survive() {
-    run(Scripted::new(growing_files), 500);
-    run(Scripted::new(outgrown), 900);
-    run(Scripted::new(outgrown_of_many_names), 500);
+    run(Scripted::new(growing_files), 350);
+    run(Scripted::new(outgrown), 600);
+    run(Scripted::new(outgrown_of_many_names), 350);
     // All states: few of them show names that are durable before the bytes they lead to.
     let config = Config { conventional: 0, ..config() };
     if let Err(failure) = explore(&Scripted::new(outgrown), &config, &plan(0, 4000)) {
@@ -505,9 +505,9 @@ fn cut_under_its_successor(_: u64) -> Vec<Op> {
 
 #[test]
 fn logs_that_are_cut_before_their_successors_are_synced_survive() {
-    run(Scripted::new(cut_log_and_successor), 700);
+    run(Scripted::new(cut_log_and_successor), 450);
     let chain = &["/1.log", "/2.log"];
-    run(Arc::new(Scripted { script: cut_under_its_successor, journal_bytes: 64 << 10, chain }), 700);
+    run(Arc::new(Scripted { script: cut_under_its_successor, journal_bytes: 64 << 10, chain }), 450);
 }
 
 /// Two threads sync one small file, and a third appends to it and cuts it: in each step of one, all of another.
@@ -626,8 +626,8 @@ fn outgrown_while_synced(_: u64) -> Vec<Op> {
 
 #[test]
 fn files_that_several_threads_sync_at_once_survive() {
-    run(Scripted::new(small_file_of_two_callers), 900);
-    run(Scripted::new(table_of_two_callers), 900);
-    run(Scripted::new(logs_of_two_callers), 900);
-    run(Scripted::new(outgrown_while_synced), 400);
+    run(Scripted::new(small_file_of_two_callers), 600);
+    run(Scripted::new(table_of_two_callers), 600);
+    run(Scripted::new(logs_of_two_callers), 600);
+    run(Scripted::new(outgrown_while_synced), 280);
 }

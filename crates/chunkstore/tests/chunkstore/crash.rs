@@ -1,8 +1,8 @@
 //! Every kind of crash at any moment: what was acknowledged is there byte for byte, what was deleted stays deleted, what was
 //! sealed stays sealed, nothing else is there, and no zone is lost. Checkpoints and recovery itself are crashed, too.
 //!
-//! `IMBREX_CHUNK_STATES` says how many states each test looks at (1,600: a share of that on
-//! each drive, 29,000 altogether), `IMBREX_CRASH_ROUNDS` of how many seeds.
+//! `IMBREX_CHUNK_STATES` says how many states each test looks at (1,100: a share of that on
+//! each drive, 20,000 altogether), `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 use crate::crash_support::{
     Op, Scripted, checkpoints, cleaning, config, damaged, full, names, overlapped, random, short, through, turnover,
@@ -20,7 +20,7 @@ fn look_at(script: fn(u64) -> Vec<Op>, drive: &str, config: &Config, plan: &Plan
 }
 
 fn run(script: fn(u64) -> Vec<Op>, share: u64) {
-    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_600);
+    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_100);
     let states = (all * share / 100).max(1);
     for seed in seeds(1) {
         let drives = [
@@ -88,7 +88,7 @@ fn groups_that_are_written_before_the_last_one_is_flushed_survive() {
 
 #[test]
 fn appends_that_are_durable_by_themselves_survive() {
-    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_600);
+    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_100);
     for seed in seeds(2) {
         // Commands that are shorter than records, too.
         for (conventional, max_io) in [(4, config().max_io), (0, 16 << 10)] {

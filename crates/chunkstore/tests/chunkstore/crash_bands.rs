@@ -48,7 +48,7 @@ fn bands_lose_nothing() {
     for seed in seeds(1) {
         for script in [short, turnover, random] {
             for write_cache in [true, false] {
-                let plan = Plan { max_states: 500, cuts_per_write: 3, ..Plan::new(seed) };
+                let plan = Plan { max_states: 350, cuts_per_write: 3, ..Plan::new(seed) };
                 let config = Config { write_cache, ..drive() };
                 if let Err(failure) = explore(&Arc::new(OnBands(Scripted(script))), &config, &plan) {
                     panic!("write cache {write_cache}: {failure}");

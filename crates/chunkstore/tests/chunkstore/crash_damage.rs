@@ -2,7 +2,7 @@
 //! a copy of the journal; for that opening only, or for good. What stood there may be lost, and nothing else; whatever of it had been
 //! acknowledged is told, and goes on being told whatever is done then; no byte is ever another one; and what can be read again is there again.
 //!
-//! `IMBREX_CHUNK_STATES` says how many states it looks at (1,600: a fifteenth of that of each script on each drive), `IMBREX_CRASH_ROUNDS` of how many seeds.
+//! `IMBREX_CHUNK_STATES` says how many states it looks at (1,100: a fifteenth of that of each script on each drive), `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 use crate::crash_support::bad::Bad;
 use crate::crash_support::{
@@ -429,7 +429,7 @@ fn append(store: &ChunkStore, chunk: ChunkId, expected: &mut Expected, scene: &m
 }
 
 fn run(script: fn(u64) -> Vec<Op>) {
-    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_600);
+    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_100);
     for seed in seeds(1) {
         let off = Config { write_cache: false, ..config() };
         let drives = [("write cache on", config()), ("off", off), ("eight active zones", zns())];

@@ -2,7 +2,7 @@
 //! gone round again and again, with cleaning, checkpoints and reopening on the way. Each run counts the rounds, so that it cannot come to look at
 //! something else. The same with the write cache on, where it is the first free zone that is taken.
 //!
-//! `IMBREX_CHUNK_STATES` says how many states it looks at (1,600: half of that on each drive with the cache off, and a quarter with it on),
+//! `IMBREX_CHUNK_STATES` says how many states it looks at (1,100: half of that on each drive with the cache off, and a quarter with it on),
 //! `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 use crate::crash_support::Op::*;
@@ -164,7 +164,7 @@ fn drive(zones: u32, write_cache: bool, conventional: u32, max_io: u32) -> Confi
 
 #[test]
 fn zones_that_are_taken_round_the_drive_survive() {
-    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_600);
+    let all: u64 = std::env::var("IMBREX_CHUNK_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_100);
     for seed in seeds(1) {
         // With three zones that are open for chunks; with two that kinds of streams share, where free ones are short, and commands that are
         // shorter than records; and zones that are used again at once, the first that is free.

@@ -113,7 +113,7 @@ fn an_interrupted_salvage_is_repeated() {
         for metazones in [false, true] {
             let drives = [config(), Config { conventional: 0, ..config() }, Config { write_cache: false, ..config() }];
             for config in drives {
-                let plan = Plan { max_states: 1_000, power_outcomes: 4, cuts_per_write: 3, ..Plan::new(seed) };
+                let plan = Plan { max_states: 600, power_outcomes: 4, cuts_per_write: 3, ..Plan::new(seed) };
                 match explore(&Arc::new(Salvage { metazones }), &config, &plan) {
                     Ok(report) => println!("seed {seed}: {} of {} states", report.states, report.possible),
                     Err(failure) => {

@@ -29,15 +29,15 @@ fn sweep_on(drives: &[Config], script: fn(u64) -> Vec<Op>, kinds: &[FaultKind], 
 
 #[test]
 fn failed_reads_lose_nothing() {
-    sweep(cleaning, &[FaultKind::ReadMedia], 200);
+    sweep(cleaning, &[FaultKind::ReadMedia], 150);
 }
 
 #[test]
 fn failed_writes_lose_nothing() {
-    sweep(short, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
-    sweep(cleaning, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
-    sweep(overlapped, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
-    sweep_on(&[cache_off(), zns()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 300);
+    sweep(short, &[FaultKind::WriteError, FaultKind::TornWrite], 200);
+    sweep(cleaning, &[FaultKind::WriteError, FaultKind::TornWrite], 200);
+    sweep(overlapped, &[FaultKind::WriteError, FaultKind::TornWrite], 200);
+    sweep_on(&[cache_off(), zns()], through, &[FaultKind::WriteError, FaultKind::TornWrite], 200);
 }
 
 #[test]
@@ -53,23 +53,23 @@ fn failed_zone_operations_lose_nothing() {
 
 #[test]
 fn failed_flushes_lose_nothing() {
-    sweep(short, &[FaultKind::FlushError], 200);
+    sweep(short, &[FaultKind::FlushError], 150);
     // With groups that are written and wait for a flush that fails, or for the one behind it.
-    sweep(overlapped, &[FaultKind::FlushError], 200);
+    sweep(overlapped, &[FaultKind::FlushError], 150);
 }
 
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
-    sweep(short, &[FaultKind::ZoneReadOnly], 300);
-    sweep(cleaning, &[FaultKind::ZoneReadOnly], 300);
-    sweep(overlapped, &[FaultKind::ZoneReadOnly], 300);
-    sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 300);
+    sweep(short, &[FaultKind::ZoneReadOnly], 200);
+    sweep(cleaning, &[FaultKind::ZoneReadOnly], 200);
+    sweep(overlapped, &[FaultKind::ZoneReadOnly], 200);
+    sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 200);
 }
 
 /// The drive alone loses power, with the store open on it; of the two kinds of drive one tells and one does not.
 #[test]
 fn a_drive_that_loses_power_takes_nothing_that_was_promised() {
     for script in [short, turnover, cleaning, through, full] {
-        sweep_on(&[config(), cache_off(), zns()], script, &FaultKind::POWER, 12);
+        sweep_on(&[config(), cache_off(), zns()], script, &FaultKind::POWER, 8);
     }
 }
