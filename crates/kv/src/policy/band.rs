@@ -62,11 +62,13 @@ impl Band {
             return candidates.to_vec();
         }
         let foreign = |table: &Table| {
-            let others = all.iter().filter(|other| other.id != table.id);
+            // Of hundreds of tables few overlap, which takes two comparisons.
+            let others = all.iter().filter(|other| other.id != table.id && overlap(order, other, table));
             let bytes: u64 = others.map(|other| inside(order, other, &table.smallest, &table.largest)).sum();
             bytes as f64 / table.bytes.max(1) as f64
         };
-        let Some(least) = candidates.iter().max_by(|a, b| foreign(a).total_cmp(&foreign(b))) else { return Vec::new() };
+        let candidates = candidates.iter().map(|table| (foreign(table), table));
+        let Some((_, least)) = candidates.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
         let newer = |table: &&&Table| {
             table.id == least.id || table.group.level == 1 && table.id > least.id && overlap(order, least, table)
         };
