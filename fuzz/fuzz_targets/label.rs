@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use imbrex_zones::label::Label;
+use imbrex_zones::label::{Label, VERSION};
 use libfuzzer_sys::fuzz_target;
 
 /// Where length, checksum and number of zones stand, as docs/on-disk-format.md draws them.
@@ -13,7 +13,11 @@ const ZONES_AT: usize = 68;
 fn check(bytes: &[u8]) {
     if let Ok(label) = Label::decode(bytes) {
         let written = label.encode();
-        assert_eq!(written, bytes[..written.len()], "a label has one encoding");
+        // The version before is read, too, and written as the one of today.
+        if bytes[8..12] == VERSION.to_le_bytes() {
+            assert_eq!(written, bytes[..written.len()], "a label has one encoding");
+        }
+        assert_eq!(Label::decode(&written), Ok(label));
     }
 }
 
