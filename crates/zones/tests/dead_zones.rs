@@ -207,8 +207,9 @@ fn a_dead_zone_where_the_label_would_stand_is_told_at_format() {
 fn a_look_tells_of_a_damaged_label_unless_a_power_loss_may_have_torn_it() {
     for (conventional, zones) in SHAPES {
         for (copy, zone) in zones.into_iter().enumerate() {
-            for lost_power in [false, true] {
-                let what = format!("{conventional} conventional, copy {copy}, power lost: {lost_power}");
+            // In the magic, and behind it.
+            for (lost_power, byte) in [(false, 3), (false, 100), (true, 3), (true, 100)] {
+                let what = format!("{conventional} conventional, copy {copy}, byte {byte}, power lost: {lost_power}");
                 let emulator = formatted(conventional);
                 let volume = open(&emulator).unwrap();
                 (1..4).for_each(|n| set(&volume, n).unwrap());
@@ -217,7 +218,7 @@ fn a_look_tells_of_a_damaged_label_unless_a_power_loss_may_have_torn_it() {
                 // Of a ring the last label.
                 let zone = report_all(&emulator).unwrap()[zone as usize];
                 let last = zone.wp.map_or(0, |wp| wp - wp / 4);
-                emulator.faults().flip_bits(start + last + 100, 4).unwrap();
+                emulator.faults().flip_bits(start + last + byte, 4).unwrap();
                 let emulator = if lost_power { emulator.after_power_loss(1).unwrap() } else { emulator };
                 let told = if lost_power { vec![] } else { vec![format!("Copy {copy} of the label")] };
                 // A look covers the drive, so it comes first.

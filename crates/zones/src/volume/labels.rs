@@ -320,7 +320,7 @@ fn read_ring(device: &dyn ZonedDevice, zone: ZoneId) -> Result<(Result<Label, La
             continue;
         }
         match read_slot(device, start + at)? {
-            Err(LabelError::NotALabel) => {}
+            Err(error @ LabelError::NotALabel) => passed = passed.or(Some(error)),
             Err(error @ LabelError::Corrupt(_)) => passed = Some(error),
             found => return Ok((found, passed)),
         }
