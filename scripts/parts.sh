@@ -17,11 +17,17 @@ new_drive() {
     echo "$drive"
 }
 
-# run_parts ENGINE ALL PART…: runs those parts of ALL (words in one argument), or all; exits.
+# run_parts ENGINE ALL PART…: runs those parts of ALL (words in one argument), or all, without those that are given as -PART; exits.
 run_parts() {
     local engine=$1 status=0 part out began ok passed failed
     local all=" $2 " verdicts=() parts=("${@:3}")
-    [ ${#parts[@]} != 0 ] || read -ra parts <<<"$2"
+    if [[ ${3:--} = -* ]]; then
+        for part in "${parts[@]#-}"; do
+            [[ $all == *" $part "* ]] || die "no part called $part; see the head of this script"
+            all=${all/" $part "/ }
+        done
+        read -ra parts <<<"$all"
+    fi
     for part in "${parts[@]}"; do
         [[ $all == *" $part "* ]] || die "no part called $part; see the head of this script"
     done

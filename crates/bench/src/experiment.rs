@@ -33,6 +33,7 @@ mod kv_cpu;
 mod kv_driven;
 mod kv_gear;
 mod kv_keys;
+mod kv_paced;
 mod kv_reopen;
 mod kv_simulated;
 mod kv_smrdb;
@@ -218,6 +219,7 @@ pub const ALL: &[Experiment] = &[
     kv_workloads::EXPERIMENT,
     kv_cpu::EXPERIMENT,
     kv_at_once::EXPERIMENT,
+    kv_paced::EXPERIMENT,
     kv_reopen::EXPERIMENT,
     kv_ycsb::EXPERIMENT,
     kv_gear::EXPERIMENT,

@@ -47,7 +47,7 @@ const SCANS: u64 = 50_000;
 /// Keys of a scan.
 pub(super) const LONG: usize = 100;
 /// The part of the rate of puts that follow one another at which puts arrive that are paced.
-const PART: f64 = 0.8;
+pub(super) const PART: f64 = 0.8;
 /// So many puts are timed together.
 const TOGETHER: u64 = 8;
 /// So often it is looked how many zones are in use.
@@ -83,6 +83,20 @@ impl Plan {
     /// A random load with `ring`.
     pub(super) const fn ring(bottom: u32) -> Plan {
         plan("", "ring", bottom, Load::Random, false)
+    }
+
+    /// Those whose puts arrive at fixed times.
+    pub(super) fn paced() -> impl Iterator<Item = &'static Plan> {
+        PLANS.iter().filter(|plan| plan.paced)
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Keys, and puts.
+    pub(super) fn counts(&self, options: &Options) -> (u64, u64) {
+        counts(self, options)
     }
 }
 
@@ -205,6 +219,33 @@ impl Store {
     pub(super) fn new_in(image: &Path, zones: u32, kv: KvOptions, scale: u32) -> Result<Store, Stop> {
         let config = Self::drive(scale, zones, ZONE / u64::from(scale), Mechanics::Scaled)?;
         Self::with(Emulator::create(image, &config, false).map_err(why)?, None, kv, scale)
+    }
+
+    /// The store of a plan, filled as it wants.
+    fn filled(plan: &Plan, options: &Options) -> Result<Store, Stop> {
+        let mut store = Store::new(plan, options)?;
+        if matches!(plan.load, Load::Overwrite(..)) && !options.short {
+            (0..counts(plan, options).0).try_for_each(|n| store.put_number(n))?;
+        }
+        Ok(store)
+    }
+
+    /// A store whose puts are to be paced, and the puts/s that it takes for good: a store at first has free zones, and so it is faster than later. Where the plan is a random
+    /// load, a new store.
+    pub(super) fn sustained(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<(Store, f64), Stop> {
+        let (mut store, (keys, puts)) = (Store::filled(plan, options)?, counts(plan, options));
+        store.start();
+        let (slowest, begun) = load(plan, &mut store, (keys, puts), stopped)?;
+        let rate = slowest.min((puts / 4) as f64 / (store.busy() - begun).max(1e-9));
+        if plan.load == Load::Random {
+            store = Store::new(plan, options)?;
+        }
+        Ok((store, rate))
+    }
+
+    /// Bytes of the drive.
+    pub(super) fn bytes(options: &Options) -> u64 {
+        u64::from(ZONES) * ZONE / u64::from(options.scale)
     }
 
     pub(super) fn config(options: &Options) -> Result<Config, Stop> {
@@ -638,22 +679,13 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
     if matches!(plan.load, Load::Deletes(_)) {
         return delete(plan, options, stopped);
     }
-    let mut store = Store::new(plan, options)?;
     let record = KEY + plan.value as u64;
     let (keys, puts) = counts(plan, options);
-    if matches!(plan.load, Load::Overwrite(..)) && !options.short {
-        (0..keys).try_for_each(|n| store.put_number(n))?;
-    }
-    let mut before = store.start();
-    let (slowest, begun) = load(plan, &mut store, (keys, puts), stopped)?;
+    let (mut store, rate) =
+        if plan.paced { Store::sustained(plan, options, stopped)? } else { (Store::filled(plan, options)?, 0.0) };
+    let before = store.start();
     let mut arrivals = Vec::new();
     if plan.paced {
-        // What it takes for good: a store at first has free zones, and so it is faster than later.
-        let rate = slowest.min((puts / 4) as f64 / (store.busy() - begun).max(1e-9));
-        if plan.load == Load::Random {
-            store = Store::new(plan, options)?;
-        }
-        before = store.start();
         let (waits, busy) = store.pace((puts, keys), PART * rate, stopped)?;
         let at = |part: f64| waits.get(((waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);
         arrivals = vec![
@@ -664,6 +696,8 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
             ("paced: a put, s, p99.9", at(0.999)),
             ("paced: a put, s, longest", at(1.0)),
         ];
+    } else {
+        load(plan, &mut store, (keys, puts), stopped)?;
     }
     let after = store.at();
     let (seconds, figures) = (after.seconds - before.seconds, store.kv.figures());
@@ -729,7 +763,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("memory at full size", "memtable 256 MiB, cache 256 MiB; tables and steps of 64 MiB");
     run.setting("log", "written; all puts unsynced");
     let names: Vec<String> = PLANS.iter().map(|plan| plan.name.to_owned()).collect();
-    let each = u64::from(ZONES) * ZONE / u64::from(run.options.scale) + (1 << 28);
+    let each = Store::bytes(run.options) + (1 << 28);
     let options = run.options.clone();
     run.at_once(&names, each, |at, stopped| Ok((play(&PLANS[at], &options, stopped)?, ())))?;
     dial(run);

@@ -61,9 +61,13 @@ fn failed_flushes_lose_nothing() {
 #[test]
 fn zones_that_turn_read_only_lose_nothing() {
     sweep(short, &[FaultKind::ZoneReadOnly], 200);
-    sweep(cleaning, &[FaultKind::ZoneReadOnly], 200);
     sweep(overlapped, &[FaultKind::ZoneReadOnly], 200);
     sweep_on(&[cache_off()], through, &[FaultKind::ZoneReadOnly], 200);
+}
+
+#[test]
+fn zones_that_turn_read_only_while_others_are_cleaned_lose_nothing() {
+    sweep(cleaning, &[FaultKind::ZoneReadOnly], 200);
 }
 
 /// The drive alone loses power, with the store open on it; of the two kinds of drive one tells and one does not.

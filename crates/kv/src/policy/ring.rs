@@ -284,7 +284,7 @@ impl Ring {
         let share = &tree.shares[at];
         let (_, bytes) = self.slices_to_merge(tree, at)?;
         let deep = tree.own_slices(at) * 2 > self.slices;
-        if deep && bytes * 8 <= share.bytes { self.merge_slices(tree, at) } else { None }
+        if deep && bytes * 2 <= share.bytes { self.merge_slices(tree, at) } else { None }
     }
 
     /// Slices that are merged while the drive has time, so that nobody waits for it later.
