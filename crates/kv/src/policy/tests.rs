@@ -442,7 +442,8 @@ fn ring_merges_small_slices_before_it_sweeps_their_partition() {
         slices.extend([(small, 0); 7]);
         ring_with([&[], &slices], [0, 0], &[], Goal::All).0
     };
-    for (small, kind) in [(100 << 10, Kind::Slices(0)), (1 << 20, Kind::Sweep)] {
+    // Up to a half of the partition's bytes.
+    for (small, kind) in [(100 << 10, Kind::Slices(0)), (1 << 20, Kind::Slices(0)), (1200 << 10, Kind::Sweep)] {
         let Choice::Begin { job, .. } = choice(small) else { panic!("{:?}", choice(small)) };
         assert_eq!((job.kind, job.part), (kind, 2), "{small}");
     }
