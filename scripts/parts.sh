@@ -22,7 +22,9 @@ run_parts() {
     local engine=$1 status=0 part out began ok passed failed
     local all=" $2 " verdicts=() parts=("${@:3}")
     if [[ ${3:--} = -* ]]; then
-        for part in "${parts[@]#-}"; do
+        for part in "${parts[@]}"; do
+            [[ $part = -* ]] || die "parts are named, as $part, or left out, as ${parts[0]}; not both"
+            part=${part#-}
             [[ $all == *" $part "* ]] || die "no part called $part; see the head of this script"
             all=${all/" $part "/ }
         done

@@ -939,7 +939,7 @@ fn a_drive_that_loses_power_takes_from_no_engine_what_was_promised() {
 }
 
 fn fails_beside_pairs(kinds: &[FaultKind]) {
-    settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, 5));
+    settings_with_pairs(random_with_pairs).for_each(|setting| sweep(setting, kinds, 6));
     settings_with_pairs(full_with_pairs).for_each(|setting| sweep(setting, kinds, 2));
 }
 

@@ -24,7 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| rows().into_iter().map(|(name, ..)| name).collect(),
     extra: super::NONE,
-    needs: |options| Needs { work: 0, memory: u64::from(ZONES) * ZONE / u64::from(options.scale) * 2 + (1 << 30) },
+    needs: |options| Needs { work: 0, memory: Store::bytes(options) * 2 + (1 << 30) },
     run,
 };
 

@@ -2,7 +2,7 @@
 //! as in `kv`, closed, and opened with its threads. A row takes as long as it says: at 1/16 from 3 to 8 minutes. The processor's time counts, and what else runs on the machine.
 
 use super::chart::{Axis, Chart, Series, Shape};
-use super::kv_store::{DRIVE, KEY, PART, Plan, Store, VALUE, key};
+use super::kv_store::{DRIVE, KEY, PART, PERCENTILES, Plan, Store, VALUE, counts, key, row_of_paced};
 use super::result::Row;
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
@@ -26,13 +26,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     needs: |options| Needs { work: 0, memory: Store::bytes(options) * 2 + (1 << 30) },
     run,
 };
-
-const PERCENTILES: [(f64, &str); 4] = [
-    (50.0, "paced: a put, s, p50"),
-    (99.0, "paced: a put, s, p99"),
-    (99.9, "paced: a put, s, p99.9"),
-    (100.0, "paced: a put, s, longest"),
-];
 
 /// Puts random keys of so many, so many a second of the drive, each at its time, whether those before are done or not. Returns how long each took after its time, in seconds
 /// of the wall, ascending. The first quarter is left out: until then the store gets used to the rate.
@@ -73,11 +66,10 @@ fn row(plan: &Plan, (options, speed): (&Options, f64), stopped: &dyn Fn() -> boo
     drive.reset_stats();
     let busy = || drive.time().map_or(0.0, |time| time.total.busy());
     let (begun, before) = (Instant::now(), busy());
-    let (keys, puts) = plan.counts(options);
+    let (keys, puts) = counts(plan, options);
     let waits = pace(&store, (puts, keys), PART * rate * speed, stopped)?;
     let (wall, seconds, counts) = (begun.elapsed().as_secs_f64(), busy() - before, drive.stats().total);
-    let at =
-        |part: f64| waits.get(((waits.len() as f64 - 1.0) * part) as usize).map_or(0.0, |wait| wait * speed * scale);
+    let waits: Vec<f64> = waits.into_iter().map(|wait| wait * speed * scale).collect();
     let mut row = Row {
         rule: Rule::All.name().into(),
         device_seconds: Some(seconds),
@@ -89,10 +81,7 @@ fn row(plan: &Plan, (options, speed): (&Options, f64), stopped: &dyn Fn() -> boo
         ..Row::new("", DRIVE)
     }
     .amplified();
-    let figures =
-        [("paced: puts/s that arrive", PART * rate), ("paced: the drive is busy, %", seconds / (wall * speed) * 100.0)];
-    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
-    row.figures.extend(PERCENTILES.map(|(percent, name)| (name.to_owned(), at(percent / 100.0))));
+    row_of_paced(&mut row.figures, (PART * rate, seconds / (wall * speed)), &waits);
     // That takes no time on a drive that keeps none.
     drop(store);
     let drive = Arc::new(drive.fork().map_err(why)?);

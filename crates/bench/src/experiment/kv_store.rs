@@ -93,11 +93,6 @@ impl Plan {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
-
-    /// Keys, and puts.
-    pub(super) fn counts(&self, options: &Options) -> (u64, u64) {
-        counts(self, options)
-    }
 }
 
 const fn plan(name: &'static str, policy: &'static str, bottom: u32, load: Load, extra: bool) -> Plan {
@@ -596,8 +591,24 @@ fn load(
     Ok((slowest, begun))
 }
 
+/// Percentiles of how long a put takes that arrives at its time, and the figures with them.
+pub(super) const PERCENTILES: [(f64, &str); 4] = [
+    (50.0, "paced: a put, s, p50"),
+    (99.0, "paced: a put, s, p99"),
+    (99.9, "paced: a put, s, p99.9"),
+    (100.0, "paced: a put, s, longest"),
+];
+
+/// Figures of paced puts: so many came a second, the drive was busy for such a part of the time, and they took so many seconds at full size, ascending.
+pub(super) fn row_of_paced(figures: &mut BTreeMap<String, f64>, (rate, busy): (f64, f64), waits: &[f64]) {
+    let at = |percent: f64| waits.get(((waits.len() as f64 - 1.0) * percent / 100.0) as usize).copied().unwrap_or(0.0);
+    figures.insert("paced: puts/s that arrive".into(), rate);
+    figures.insert("paced: the drive is busy, %".into(), busy * 100.0);
+    figures.extend(PERCENTILES.map(|(percent, name)| (name.to_owned(), at(percent))));
+}
+
 /// Keys and puts of a row.
-fn counts(plan: &Plan, options: &Options) -> (u64, u64) {
+pub(super) fn counts(plan: &Plan, options: &Options) -> (u64, u64) {
     let (scale, record) = (u64::from(options.scale), KEY + plan.value as u64);
     // As many bytes with any value.
     let puts = PUTS * (KEY + VALUE as u64) / record / scale / if options.short { 20 } else { 1 };
@@ -684,18 +695,10 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
     let (mut store, rate) =
         if plan.paced { Store::sustained(plan, options, stopped)? } else { (Store::filled(plan, options)?, 0.0) };
     let before = store.start();
-    let mut arrivals = Vec::new();
+    let mut arrivals = BTreeMap::new();
     if plan.paced {
         let (waits, busy) = store.pace((puts, keys), PART * rate, stopped)?;
-        let at = |part: f64| waits.get(((waits.len() as f64 - 1.0) * part) as usize).copied().unwrap_or(0.0);
-        arrivals = vec![
-            ("paced: puts/s that arrive", PART * rate),
-            ("paced: the drive is busy, %", busy * 100.0),
-            ("paced: a put, s, p50", at(0.5)),
-            ("paced: a put, s, p99", at(0.99)),
-            ("paced: a put, s, p99.9", at(0.999)),
-            ("paced: a put, s, longest", at(1.0)),
-        ];
+        row_of_paced(&mut arrivals, (PART * rate, busy), &waits);
     } else {
         load(plan, &mut store, (keys, puts), stopped)?;
     }
@@ -739,7 +742,7 @@ fn play(plan: &Plan, options: &Options, stopped: &dyn Fn() -> bool) -> Result<Ro
         ("partitions", figures.partitions as f64),
     ];
     row.figures.extend(full.map(|(name, value)| (name.to_owned(), value)));
-    row.figures.extend(arrivals.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    row.figures.append(&mut arrivals);
     store.read(&mut row, "unsettled", keys, options.short)?;
     let before = store.at().seconds;
     while store.kv.step().map_err(why)? {}

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| plans().iter().map(Plan::name).collect(),
     extra: super::NONE,
-    needs: |options| Needs { work: bytes(options) * 2, memory: bytes(options) * 2 + (1 << 30) },
+    needs: |options| Needs { work: Store::bytes(options) * 2, memory: Store::bytes(options) * 2 + (1 << 30) },
     run,
 };
 
@@ -83,17 +83,12 @@ fn plans() -> Vec<Plan> {
     WORKS.iter().flat_map(|work| What::ALL.map(|side| Plan { work: *work, side })).collect()
 }
 
-/// Bytes of the drive.
-fn bytes(options: &Options) -> u64 {
-    u64::from(ZONES) * ZONE / u64::from(options.scale)
-}
-
 /// Keys that are there before, and operations that are measured.
 fn counts(work: Work, value: usize, options: &Options) -> (u64, u64) {
     let record = KEY + value as u64;
     let short = |count: u64| if options.short { count.min(4000) } else { count };
     let puts = short(LOAD / record / u64::from(options.scale));
-    let full = |percent: u64| short(bytes(options) * percent / 100 / record);
+    let full = |percent: u64| short(Store::bytes(options) * percent / 100 / record);
     match work {
         Work::InOrder => (0, puts * 4 / 5),
         Work::Random => (0, puts),
