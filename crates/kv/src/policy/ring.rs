@@ -8,8 +8,10 @@ use super::view::{cuts, depth, due, end, headroom, longest, merged, next, overla
 use super::{
     BOTTOM, Choice, Goal, Group, HIGHEST, Job, Key, Kind, Part, Policy, Pressure, Sizes, Snapshot, Step, Table,
 };
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// As few slices as are worth a merge: a level that has fewer merges with the ones above it.
 const WORTH: usize = 2;
@@ -50,6 +52,10 @@ struct Share<'a> {
     hidden: u64,
     /// Bottom bytes.
     bottom: u64,
+    /// Its bottom tables.
+    lower: Range<usize>,
+    /// Bytes of the bottom that a sweep of it holds at most.
+    held: OnceCell<u64>,
 }
 
 impl Share<'_> {
@@ -75,11 +81,46 @@ struct Tree<'a> {
     upper: u64,
     /// Tables of partitions that are being swept.
     retired: Vec<&'a Table>,
+    /// Of all jobs: zones that they may take before they give any back, and zones that their slices have more than their bytes need.
+    under_way: OnceCell<(u64, u64)>,
+}
+
+/// Bytes of tables, and how many zones they are in.
+fn sum(tables: &[&Table]) -> (u64, u64) {
+    let zones: HashSet<u32> = tables.iter().map(|table| table.zone).collect();
+    (tables.iter().map(|table| table.bytes).sum(), zones.len() as u64)
+}
+
+/// Bytes that a merge of these tables holds at most: in the order of keys, it has read them, but their zones have other tables that it has not read.
+fn held(tables: &[&Table]) -> u64 {
+    let mut zones: HashMap<u32, (usize, u64)> = HashMap::new();
+    for table in tables {
+        let (count, bytes) = zones.entry(table.zone).or_default();
+        (*count, *bytes) = (*count + 1, *bytes + table.bytes);
+    }
+    let (mut held, mut most) = (0, 0);
+    for table in tables {
+        held += table.bytes;
+        most = most.max(held);
+        if let Some((count, bytes)) = zones.get_mut(&table.zone) {
+            *count -= 1;
+            held -= if *count == 0 { *bytes } else { 0 };
+        }
+    }
+    most
 }
 
 impl<'a> Tree<'a> {
     fn of(of: &'a Snapshot<'a>) -> Tree<'a> {
-        let share = |part: &'a Part| Share { part, upper: Vec::new(), bytes: 0, hidden: part.hidden, bottom: 0 };
+        let share = |part: &'a Part| Share {
+            part,
+            upper: Vec::new(),
+            bytes: 0,
+            hidden: part.hidden,
+            bottom: 0,
+            lower: 0..0,
+            held: OnceCell::new(),
+        };
         let mut shares: Vec<Share> = of.parts.iter().map(share).collect();
         let at: HashMap<u32, usize> = of.parts.iter().enumerate().map(|(at, part)| (part.id, at)).collect();
         let (mut bottom, mut retired, mut here) = (Vec::new(), Vec::new(), 0);
@@ -89,7 +130,11 @@ impl<'a> Tree<'a> {
                     here += 1;
                 }
                 shares[here].bottom += table.bytes;
+                if shares[here].lower.is_empty() {
+                    shares[here].lower.start = bottom.len();
+                }
                 bottom.push(table);
+                shares[here].lower.end = bottom.len();
             } else if let Some(share) = at.get(&table.group.part).map(|at| &mut shares[*at]) {
                 share.bytes += table.bytes;
                 share.hidden += table.hidden;
@@ -100,7 +145,7 @@ impl<'a> Tree<'a> {
         }
         let low = bottom.iter().map(|table| table.bytes).sum();
         let upper = shares.iter().map(|share| share.bytes).sum();
-        Tree { of, shares, bottom, low, upper, retired }
+        Tree { of, shares, bottom, low, upper, retired, under_way: OnceCell::new() }
     }
 
     fn zones(&self, bytes: u64) -> u64 {
@@ -112,18 +157,48 @@ impl<'a> Tree<'a> {
         self.shares.iter().filter(|share| share.weight() > 0).max_by_key(|share| share.weight())
     }
 
-    /// Zones that a sweep of so many bytes of slices may take before it gives any back. Zones at its ends may have others' tables.
-    fn need(&self, bytes: u64) -> u64 {
-        self.zones(bytes) + 3
+    /// Zones that a sweep of so many bytes of slices may take before it gives any back.
+    fn need(&self, bytes: u64, held: u64) -> u64 {
+        // What it holds it has read by half on the average. Where one sweep lacks a zone another one may not.
+        self.zones(bytes + (self.of.zone + held) / 2) + 1
     }
 
-    /// Zones that the jobs under way may take before they give any back.
-    fn promised(&self) -> u64 {
-        let of = |job: &Job| {
-            let slices = self.of.tables.iter().filter(|table| is_upper_input(job, table));
-            self.need(slices.map(|table| table.bytes).sum())
+    /// Zones that a sweep of this partition may take before it gives any back, once it has so many bytes more.
+    fn need_of(&self, share: &Share, more: u64) -> u64 {
+        let of = || {
+            let zones: HashSet<u32> = self.bottom[share.lower.clone()].iter().map(|table| table.zone).collect();
+            let tables: Vec<&Table> = self.bottom.iter().filter(|table| zones.contains(&table.zone)).copied().collect();
+            held(&tables)
         };
-        self.of.jobs.iter().map(of).sum()
+        self.need(share.bytes + more, *share.held.get_or_init(of))
+    }
+
+    /// Zones that the next sweep may take before it gives any back, once this partition has so many bytes more.
+    fn reserve(&self, at: usize, more: u64) -> u64 {
+        let more = |n: usize| if n == at { more } else { 0 };
+        let heaviest = self.shares.iter().enumerate().max_by_key(|(n, share)| share.bytes + more(*n));
+        heaviest.map_or(0, |(n, share)| self.need_of(share, more(n)))
+    }
+
+    /// Zones that the jobs under way may take before they give any back, and zones that come free beside once their slices are merged.
+    fn jobs(&self) -> (u64, u64) {
+        let of = |job: &Job| {
+            let slices: Vec<&Table> = self.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+            let (bytes, zones) = sum(&slices);
+            let is_lower = |table: &&&Table| table.id < job.before && job.zones.contains(&table.zone);
+            let lower: Vec<&Table> = self.bottom.iter().filter(is_lower).copied().collect();
+            (self.need(bytes, held(&lower)), zones.saturating_sub(self.zones(bytes)))
+        };
+        *self
+            .under_way
+            .get_or_init(|| self.of.jobs.iter().map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))
+    }
+
+    /// Whether so many zones may be taken, of which so many are kept, for so many bytes of a partition: what is under way can end, and the next sweep after it.
+    fn spares(&self, (zones, kept): (u64, u64), at: usize, more: u64) -> bool {
+        let (promised, returned) = self.jobs();
+        let free = u64::from(self.of.free);
+        free >= zones + promised && free + returned >= kept + self.reserve(at, more)
     }
 
     /// The number for another partition.
@@ -242,12 +317,10 @@ impl Ring {
             (log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
         };
         let (_, at, bytes) = tree.of.parts.iter().enumerate().filter_map(late).max()?;
-        let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
-        let others = if tree.of.jobs.is_empty() { tree.need(heaviest) } else { tree.promised() };
         // Where zones lack, flushes need them more. A merge takes zones before it gives some back, and the dial is for space.
         let needs = tree.zones(bytes) + 2 + self.slack(tree);
         let dialled = self.bottom == 0 || self.left(tree) >= needs;
-        (dialled && u64::from(tree.of.free) >= needs + others).then(|| self.merge_slices(tree, at)).flatten()
+        (dialled && tree.spares((needs, needs), at, 0)).then(|| self.merge_slices(tree, at)).flatten()
     }
 
     /// The partition that is flushed while the one that is due waits for the jobs under way: the largest that need not wait, if it is worth a slice.
@@ -272,7 +345,7 @@ impl Ring {
 
     /// Bytes that may be put while a sweep is under way: zones that merges do not need, and not more than the partitions have room for.
     fn room(&self, tree: &Tree) -> u64 {
-        let zones = u64::from(tree.of.free).saturating_sub(tree.promised());
+        let zones = u64::from(tree.of.free).saturating_sub(tree.jobs().0);
         // A part of them: the next sweep begins with some left.
         let zones =
             if self.bottom == 0 { zones.div_ceil(2) } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
@@ -350,13 +423,7 @@ impl Ring {
         let group = Group { level: 0, part: part.id };
         let room = tree.of.open.iter().find(|open| open.group == group).map_or(0, |open| open.room);
         let takes = tree.zones(part.bytes.saturating_sub(room));
-        let heaviest = tree.shares.iter().map(|share| share.bytes).max().unwrap_or(0);
-        let need = if tree.of.jobs.is_empty() {
-            tree.need(heaviest.max(tree.shares[at].bytes + part.bytes))
-        } else {
-            tree.promised()
-        };
-        u64::from(tree.of.free) >= takes + need
+        tree.spares((takes, takes), at, part.bytes)
     }
 
     /// The slices of a partition that are merged next, up to which level, and their bytes: the fewest levels, from below, that have some.
@@ -372,11 +439,11 @@ impl Ring {
     fn merge_slices(&self, tree: &Tree, at: usize) -> Option<Choice> {
         let share = &tree.shares[at];
         let (level, bytes) = self.slices_to_merge(tree, at)?;
-        if u64::from(tree.of.free) < tree.zones(bytes) + 1 + tree.promised() {
-            return None;
-        }
         if tree.of.jobs.is_empty() && bytes >= share.bottom {
             return Some(self.sweep(tree, share));
+        }
+        if !tree.spares((tree.zones(bytes) + 1, 1), at, 0) {
+            return None;
         }
         let job =
             Job { kind: Kind::Slices(level), part: share.part.id, from: 0, before: tree.of.next, zones: Vec::new() };
@@ -428,7 +495,7 @@ impl Ring {
             return Some(share);
         }
         let all: u64 = tree.shares.iter().map(Share::weight).sum();
-        let free = u64::from(tree.of.free).saturating_sub(tree.need(heaviest.bytes) + self.slack(tree));
+        let free = u64::from(tree.of.free).saturating_sub(tree.reserve(0, 0) + self.slack(tree));
         let left = self.left(tree).min(free);
         let budget = (left + tree.zones(tree.upper)) * tree.of.zone;
         let used = (tree.of.zones - tree.of.free) as usize;
@@ -674,19 +741,16 @@ impl Policy for Ring {
                 return flush_of(share);
             }
         }
-        if !share.upper.is_empty() {
+        // There may be no room for it, or for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
+        let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need_of(share, 0);
+        let others = || tree.shares.iter().filter(has_room).max_by_key(|share| share.weight());
+        if let Some(share) = Some(share).filter(has_room).or_else(others) {
             let at = of.parts.iter().position(|part| part.id == share.part.id);
             return at.and_then(|at| self.slim(&tree, at)).unwrap_or_else(|| self.sweep(&tree, share));
         }
-        // There is no room for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
-        let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need(share.bytes);
-        let other = tree.shares.iter().filter(has_room).max_by_key(|share| share.weight());
-        if let Some(share) = other {
-            return self.sweep(&tree, share);
-        }
         // What is left is to use the last zones: a sweep that deletes much gives some back before it lacks one, or there is no space for ever.
-        let upper = tree.shares.iter().filter(|share| !share.upper.is_empty());
-        if let Some(share) = upper.max_by_key(|share| share.weight()).filter(|_| of.free > 1) {
+        let upper = tree.shares.iter().filter(|share| !share.upper.is_empty() && of.free > 0);
+        if let Some(share) = upper.min_by_key(|share| (tree.need_of(share, 0), Reverse(share.weight()))) {
             return self.sweep(&tree, share);
         }
         let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);

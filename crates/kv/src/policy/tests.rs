@@ -116,6 +116,18 @@ fn ring_overwrites_a_full_drive_without_a_deadlock() {
     }
 }
 
+/// There are hardly more free zones than partitions here, and each has a zone that is not full: no merge may take what the next sweep needs.
+#[test]
+fn ring_overwrites_a_large_drive_that_is_nearly_full() {
+    let mut model = ring(1000);
+    let all = fill(&mut model, 92);
+    let mut random = random();
+    for at in 0..all / 8 {
+        model.put(random.random_range(0..all)).unwrap_or_else(|e| panic!("put {at}: {e}"));
+    }
+    has_its_shape(&model);
+}
+
 /// Puts, and counts the longest row of times that the policy lets nobody put at all.
 fn stops(model: &mut Model, puts: impl Iterator<Item = u32>) -> u64 {
     model.restart();
@@ -307,15 +319,15 @@ fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
         };
         Ring::new(Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 }).choose(&snapshot)
     };
-    let Choice::Begin { job, .. } = choice(ZONE / 2, 1000, 4) else { panic!("{:?}", choice(ZONE / 2, 1000, 4)) };
+    let Choice::Begin { job, .. } = choice(ZONE / 2, 1000, 3) else { panic!("{:?}", choice(ZONE / 2, 1000, 3)) };
     // Three zones that are half full become two.
     assert_eq!((job.kind, job.zones.as_slice()), (Kind::Sweep, &[0, 1, 2][..]));
-    assert!(matches!(choice(ZONE / 2, 1000, 5), Choice::Flush { .. }), "there is room for a flush");
+    assert!(matches!(choice(ZONE / 2, 1000, 4), Choice::Flush { .. }), "there is room for a flush");
     for (bytes, entries, why) in [
         (ZONE / 10 * 9, 1000, "zones that are nearly full give none back"),
         (ZONE / 2, 1, "a long entry leaves as much of the next zone"),
     ] {
-        assert!(matches!(choice(bytes, entries, 4), Choice::Nothing), "{why}");
+        assert!(matches!(choice(bytes, entries, 3), Choice::Nothing), "{why}");
     }
     assert!(matches!(choice(ZONE / 2, 1000, 1), Choice::Nothing), "it needs a zone to write to");
 }
