@@ -305,9 +305,13 @@ impl Emulator {
         Faults::of(self)
     }
 
+    /// A command is over.
     fn traced(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
         let time = self.inner.clock.get().and_then(|_| LAST.take());
         self.inner.trace.record(op, Place { zone: self.inner.geometry.zone_of(at), at, len, time }, tag, result);
+        if let Some(clock) = self.inner.clock.get() {
+            clock.over();
+        }
     }
 
     /// While a command is under way.

@@ -38,6 +38,8 @@ pub struct Options {
     pub gear_active: Active,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
     pub lease: Duration,
+    /// How long the maintenance thread rests where there is nothing to do. Once puts have left it a whole rest, it merges ahead of them.
+    pub rest: Duration,
     /// Reads of the drive that a [multi-get](crate::Kv::multi_get) has under way at once, or an iterator that seeks in several runs on a drive that does not rotate. With
     /// [`Exec::Inline`] it is one, so that each run of a program is the same.
     pub reads_at_once: usize,
@@ -62,6 +64,7 @@ impl Default for Options {
             gear_k: 4,
             gear_active: Active::Paper,
             lease: Duration::from_secs(600),
+            rest: Duration::from_millis(100),
             reads_at_once: 16,
             segment_bytes: 1 << 20,
             volume: VolumeOptions::default(),

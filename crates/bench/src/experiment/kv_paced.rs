@@ -61,7 +61,10 @@ fn row(plan: &Plan, (options, speed): (&Options, f64), stopped: &dyn Fn() -> boo
     let scale = f64::from(options.scale);
     drive.keep_own_time(Pace::Real { speed }).map_err(why)?;
     let kv = Store::options(plan, options);
-    let kv = KvOptions { volume: VolumeOptions { exec: Exec::Threads(1), ..kv.volume }, ..kv };
+    let volume = VolumeOptions { exec: Exec::Threads(1), ..kv.volume };
+    // As everything that takes time.
+    let rest = kv.rest.div_f64(scale * speed);
+    let kv = KvOptions { volume, rest, ..kv };
     let store = Kv::open(Drive { device: Arc::new(drive.clone()), survivor: None }, kv).map_err(why)?;
     drive.reset_stats();
     let busy = || drive.time().map_or(0.0, |time| time.total.busy());

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the maintenance thread rests where there is nothing to do, and after an error.
-const IDLE: Duration = Duration::from_millis(100);
+/// How long the maintenance thread rests after an error.
 const FAILED: Duration = Duration::from_secs(1);
 /// A store to which nothing was written for so long is idle.
 const QUIET: Duration = Duration::from_secs(2);
@@ -203,7 +202,7 @@ impl Engine for Store {
         self.core.free();
         let goal = if quiet.since.elapsed() >= QUIET { Goal::Idle } else { Goal::Usual };
         // A whole rest that no put has ended: they leave the drive some time.
-        let ahead = quiet.rested.take().is_some_and(|since| since.elapsed() >= IDLE);
+        let ahead = quiet.rested.take().is_some_and(|since| since.elapsed() >= self.core.options.rest);
         let done = match goal {
             _ if quiet.settled => Ok(false),
             Goal::Idle => self.worker.step(goal),
@@ -213,7 +212,7 @@ impl Engine for Store {
         quiet.settled = goal == Goal::Idle && matches!(done, Ok(false));
         let time = match done {
             Ok(true) => Duration::ZERO,
-            Ok(false) => IDLE,
+            Ok(false) => self.core.options.rest,
             Err(error) => {
                 tracing::warn!(%error, "tables could not be made or merged");
                 FAILED

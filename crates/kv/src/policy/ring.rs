@@ -180,11 +180,18 @@ impl<'a> Tree<'a> {
         heaviest.map_or(0, |(n, share)| self.need_of(share, more(n)))
     }
 
+    /// Slices that a job has still to merge.
+    fn slices_of(&self, job: &Job) -> impl Iterator<Item = &'a Table> {
+        let level = if let Kind::Slices(level) = job.kind { level } else { HIGHEST };
+        let (part, before) = (job.part, job.before);
+        let merges = move |table: &&Table| table.group.part == part && table.group.level <= level && table.id < before;
+        self.of.tables.iter().filter(merges)
+    }
+
     /// Zones that the jobs under way may take before they give any back, and zones that come free beside once their slices are merged.
     fn jobs(&self) -> (u64, u64) {
         let of = |job: &Job| {
-            let slices: Vec<&Table> = self.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
-            let (bytes, zones) = sum(&slices);
+            let (bytes, zones) = sum(&self.slices_of(job).collect::<Vec<_>>());
             let is_lower = |table: &&&Table| table.id < job.before && job.zones.contains(&table.zone);
             let lower: Vec<&Table> = self.bottom.iter().filter(is_lower).copied().collect();
             (self.need(bytes, held(&lower)), zones.saturating_sub(self.zones(bytes)))
@@ -222,15 +229,6 @@ impl<'a> Tree<'a> {
         };
         depth(order, self.shares[at].upper.iter().chain(self.retired.iter().filter(inside)).copied())
     }
-}
-
-/// Whether a job merges this table of the upper level.
-fn is_upper_input(job: &Job, table: &Table) -> bool {
-    let level = match job.kind {
-        Kind::Slices(level) => level,
-        _ => HIGHEST,
-    };
-    table.group.part == job.part && table.group.level <= level && table.id < job.before
 }
 
 impl Ring {
@@ -289,6 +287,7 @@ impl Ring {
         if self.is_deep(tree, at) {
             if !tree.of.jobs.iter().any(busy)
                 && self.is_deep_itself(tree, at)
+                && self.slices_to_merge(tree, at).is_some_and(|(_, bytes)| bytes <= self.interrupts(tree))
                 && let Some(merge) = self.merge_slices(tree, at)
             {
                 return Some(merge);
@@ -299,13 +298,18 @@ impl Ring {
         self.instead(tree, due).map(flush)
     }
 
+    /// Bytes of slices whose merge may interrupt the job under way. A merge of slices is interrupted by a much shorter one only, lest many are under way and none ends.
+    fn interrupts(&self, tree: &Tree) -> u64 {
+        match tree.of.jobs.last() {
+            Some(job) if job.kind != Kind::Sweep => self.rest(tree, job) / 2,
+            _ => u64::MAX,
+        }
+    }
+
     /// Slices of a partition that has as many as it may have, and whose part of memory will be due before they are merged if that does not begin now. Puts would
     /// wait for the rest: the log has little room by then. It is the merge that they would wait for, so it costs nothing.
     fn soon(&self, tree: &Tree) -> Option<Choice> {
-        let rest = match tree.of.jobs.last() {
-            Some(job) if job.kind != Kind::Sweep => self.rest(tree, job),
-            _ => u64::MAX,
-        };
+        let most = self.interrupts(tree);
         let late = |(at, part): (usize, &Part)| {
             if part.bytes == 0 || !self.is_deep_itself(tree, at) || tree.of.jobs.iter().any(|job| job.part == part.id) {
                 return None;
@@ -313,8 +317,7 @@ impl Ring {
             let (_, bytes) = self.slices_to_merge(tree, at)?;
             // The log grows meanwhile by less than half of what is merged. What is ingested stands for a log without end.
             let log = part.log.saturating_add(bytes / 2);
-            // A merge of slices is interrupted by a much shorter one only.
-            (log >= longest(self.sizes) / 8 * 5 && bytes <= rest / 2).then_some((log, at, bytes))
+            (log >= longest(self.sizes) / 8 * 5 && bytes <= most).then_some((log, at, bytes))
         };
         let (_, at, bytes) = tree.of.parts.iter().enumerate().filter_map(late).max()?;
         // Where zones lack, flushes need them more. A merge takes zones before it gives some back, and the dial is for space.
@@ -402,7 +405,7 @@ impl Ring {
 
     /// Bytes that a job still reads.
     fn rest(&self, tree: &Tree, job: &Job) -> u64 {
-        let upper: Vec<&Table> = tree.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+        let upper: Vec<&Table> = tree.slices_of(job).collect();
         let of_upper = upper.iter().map(|table| table.bytes).sum::<u64>();
         if job.kind != Kind::Sweep {
             return of_upper;
@@ -453,7 +456,7 @@ impl Ring {
 
     fn go_on(&self, tree: &Tree, job: &Job) -> Choice {
         let order = tree.of.order;
-        let upper: Vec<&Table> = tree.of.tables.iter().filter(|table| is_upper_input(job, table)).collect();
+        let upper: Vec<&Table> = tree.slices_of(job).collect();
         let step = |inputs, until, group| {
             let routes = vec![(None, group)];
             Choice::Merge(Step { inputs, until, routes, most: self.sizes.step, table: self.sizes.table })
@@ -486,6 +489,14 @@ impl Ring {
         };
         let last = largest.iter().enumerate().filter(late).map(|(at, _)| at).max()?;
         largest[..=last].iter().copied().max_by_key(|share| share.bytes)
+    }
+
+    /// The partition that is too large for what is due of it in memory, and that puts wait for. Its successors can be flushed as soon as its sweep begins.
+    fn waited_for<'t, 'a>(&self, tree: &'t Tree<'a>) -> Option<&'t Share<'a>> {
+        let due = due(tree.of, self.sizes)?;
+        let waits = |share: &&Share| share.part.id == due.id && share.bytes > 0 && share.size() > self.most(tree);
+        let has_room = |share: &&Share| u64::from(tree.of.free) >= tree.need_of(share, 0);
+        tree.shares.iter().find(waits).filter(has_room)
     }
 
     /// The partition that must be swept now.
@@ -720,6 +731,9 @@ impl Policy for Ring {
         if let Some(choice) = self.relabel(&tree).or_else(|| self.bounds(&tree)) {
             return choice;
         }
+        if let Some(share) = self.waited_for(&tree) {
+            return self.sweep(&tree, share);
+        }
         let stuck = due(of, self.sizes).is_some().then(|| tree.heaviest()).flatten();
         let Some(share) = self.over(&tree).or(stuck) else {
             let more = self.soon(&tree).or_else(|| match of.goal {
@@ -764,20 +778,32 @@ impl Policy for Ring {
             let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
-        let due = due(of, self.sizes);
+        let (due, tree) = (due(of, self.sizes), Tree::of(of));
+        let dialled = self.bottom > 0 && self.left(&tree) == 0;
         if of.jobs.is_empty() {
             // What is due is flushed next, or a merge begins for it.
             let begins = due.is_some() && !matches!(self.choose(of), Choice::Nothing);
-            return if begins { Pressure::Slow(headroom / 4) } else { Pressure::None };
+            return match begins {
+                _ if dialled => Pressure::Slow(headroom / 64),
+                true => Pressure::Slow(headroom / 4),
+                false => Pressure::None,
+            };
         }
-        let tree = Tree::of(of);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
+        // Where the dial leaves nothing, less is put than sweeps take from the upper level. Flushes would make room in memory for more.
+        let most = || {
+            let swept = |job: &&Job| job.kind == Kind::Sweep;
+            let slices =
+                of.jobs.iter().filter(swept).map(|job| tree.slices_of(job).map(|table| table.bytes).sum::<u64>());
+            (slices.sum::<u64>() / 2).max(headroom / 16)
+        };
         // What may be put with the next step while a sweep is under way.
         let evenly = || {
             let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
-            self.room(&tree).max(headroom / 2) / steps(rest)
+            let room = self.room(&tree).max(headroom / 2);
+            if dialled { room.min(most()) / steps(rest) } else { room / steps(rest) }
         };
-        let even = of.jobs.iter().any(|job| job.kind == Kind::Sweep).then(evenly);
+        let even = (dialled || of.jobs.iter().any(|job| job.kind == Kind::Sweep)).then(evenly);
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.
         let at = due.and_then(|due| of.parts.iter().position(|part| part.id == due.id));
         if let Some((bytes, due)) = at.and_then(|at| Some((self.waits(&tree, at)?, due?))) {
@@ -786,7 +812,8 @@ impl Policy for Ring {
             let log = of.parts.iter().map(|part| part.log).max().unwrap_or(0);
             let log = (longest(self.sizes) - log) / parts;
             let more = self.instead(&tree, due).map_or(0, |_| log.min(headroom / 4).min(even.unwrap_or(u64::MAX)));
-            return Pressure::Slow(more.max(headroom / parts));
+            let most = even.filter(|_| dialled).unwrap_or(u64::MAX);
+            return Pressure::Slow(more.max(headroom / parts).min(most));
         }
         match (even, due) {
             (Some(even), _) => Pressure::Slow(even.min(headroom / 4)),
