@@ -38,7 +38,7 @@ pub struct Options {
     pub gear_active: Active,
     /// An iterator that is older than this expires where the store is full and needs the old values that it keeps.
     pub lease: Duration,
-    /// How long the maintenance thread rests where there is nothing to do. Once puts have left it a whole rest, it merges ahead of them.
+    /// How long the maintenance thread rests where there is nothing to do. Once puts have left it a whole rest, it merges ahead of them. A millisecond at least.
     pub rest: Duration,
     /// Reads of the drive that a [multi-get](crate::Kv::multi_get) has under way at once, or an iterator that seeks in several runs on a drive that does not rotate. With
     /// [`Exec::Inline`] it is one, so that each run of a program is the same.

@@ -201,8 +201,9 @@ impl Engine for Store {
         }
         self.core.free();
         let goal = if quiet.since.elapsed() >= QUIET { Goal::Idle } else { Goal::Usual };
+        let rest = self.core.options.rest.max(Duration::from_millis(1));
         // A whole rest that no put has ended: they leave the drive some time.
-        let ahead = quiet.rested.take().is_some_and(|since| since.elapsed() >= self.core.options.rest);
+        let ahead = quiet.rested.take().is_some_and(|since| since.elapsed() >= rest);
         let done = match goal {
             _ if quiet.settled => Ok(false),
             Goal::Idle => self.worker.step(goal),
@@ -212,7 +213,7 @@ impl Engine for Store {
         quiet.settled = goal == Goal::Idle && matches!(done, Ok(false));
         let time = match done {
             Ok(true) => Duration::ZERO,
-            Ok(false) => self.core.options.rest,
+            Ok(false) => rest,
             Err(error) => {
                 tracing::warn!(%error, "tables could not be made or merged");
                 FAILED

@@ -30,7 +30,7 @@ pub struct Ring {
     /// The dial between space and speed: the part of all zones in use that the bottom takes at least, in percent. With 0 the upper level
     /// takes all free space, less the reserve.
     pub bottom: u32,
-    /// Zones that the upper level may always take, whatever the dial says.
+    /// Zones that the upper level may always take, whatever the dial says; two for each partition, if that is more.
     pub least: u32,
 }
 
@@ -83,6 +83,8 @@ struct Tree<'a> {
     retired: Vec<&'a Table>,
     /// Of all jobs: zones that they may take before they give any back, and zones that their slices have more than their bytes need.
     under_way: OnceCell<(u64, u64)>,
+    /// Which tables of the bottom each zone has, in the order of keys.
+    zones_of_bottom: OnceCell<HashMap<u32, Vec<usize>>>,
 }
 
 /// Bytes of tables, and how many zones they are in.
@@ -145,7 +147,7 @@ impl<'a> Tree<'a> {
         }
         let low = bottom.iter().map(|table| table.bytes).sum();
         let upper = shares.iter().map(|share| share.bytes).sum();
-        Tree { of, shares, bottom, low, upper, retired, under_way: OnceCell::new() }
+        Tree { of, shares, bottom, low, upper, retired, under_way: OnceCell::new(), zones_of_bottom: OnceCell::new() }
     }
 
     fn zones(&self, bytes: u64) -> u64 {
@@ -163,12 +165,23 @@ impl<'a> Tree<'a> {
         self.zones(bytes + (self.of.zone + held) / 2) + 1
     }
 
+    /// What the bottom has in these zones, in the order of keys.
+    fn bottom_in<'z>(&self, zones: impl IntoIterator<Item = &'z u32>) -> Vec<&'a Table> {
+        let all = self.zones_of_bottom.get_or_init(|| {
+            let mut all: HashMap<u32, Vec<usize>> = HashMap::new();
+            self.bottom.iter().enumerate().for_each(|(at, table)| all.entry(table.zone).or_default().push(at));
+            all
+        });
+        let mut here: Vec<usize> = zones.into_iter().filter_map(|zone| all.get(zone)).flatten().copied().collect();
+        here.sort_unstable();
+        here.into_iter().map(|at| self.bottom[at]).collect()
+    }
+
     /// Zones that a sweep of this partition may take before it gives any back, once it has so many bytes more.
     fn need_of(&self, share: &Share, more: u64) -> u64 {
         let of = || {
             let zones: HashSet<u32> = self.bottom[share.lower.clone()].iter().map(|table| table.zone).collect();
-            let tables: Vec<&Table> = self.bottom.iter().filter(|table| zones.contains(&table.zone)).copied().collect();
-            held(&tables)
+            held(&self.bottom_in(&zones))
         };
         self.need(share.bytes + more, *share.held.get_or_init(of))
     }
@@ -192,8 +205,8 @@ impl<'a> Tree<'a> {
     fn jobs(&self) -> (u64, u64) {
         let of = |job: &Job| {
             let (bytes, zones) = sum(&self.slices_of(job).collect::<Vec<_>>());
-            let is_lower = |table: &&&Table| table.id < job.before && job.zones.contains(&table.zone);
-            let lower: Vec<&Table> = self.bottom.iter().filter(is_lower).copied().collect();
+            let mut lower = self.bottom_in(&job.zones);
+            lower.retain(|table| table.id < job.before);
             (self.need(bytes, held(&lower)), zones.saturating_sub(self.zones(bytes)))
         };
         *self
@@ -253,7 +266,9 @@ impl Ring {
         let free = u64::from(tree.of.free);
         let low = tree.zones(tree.low);
         let Some(dialled) = (low * 100).checked_div(u64::from(self.bottom)) else { return free };
-        free.min((dialled.max(low + u64::from(self.least)) + free).saturating_sub(tree.of.zones.into()))
+        // Each partition has a zone that it writes, and mostly one of merged slices.
+        let least = u64::from(self.least).max(2 * tree.shares.len() as u64);
+        free.min((dialled.max(low + least) + free).saturating_sub(tree.of.zones.into()))
     }
 
     /// Zones that puts may take while a sweep is under way.
@@ -778,17 +793,17 @@ impl Policy for Ring {
             let stuck = of.jobs.is_empty() && matches!(self.choose(of), Choice::Nothing);
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
-        let (due, tree) = (due(of, self.sizes), Tree::of(of));
-        let dialled = self.bottom > 0 && self.left(&tree) == 0;
+        let due = due(of, self.sizes);
+        let is_over = |tree: &Tree| self.bottom > 0 && self.left(tree) == 0;
         if of.jobs.is_empty() {
-            // What is due is flushed next, or a merge begins for it.
-            let begins = due.is_some() && !matches!(self.choose(of), Choice::Nothing);
-            return match begins {
-                _ if dialled => Pressure::Slow(headroom / 64),
-                true => Pressure::Slow(headroom / 4),
-                false => Pressure::None,
-            };
+            let dialled = self.bottom > 0 && is_over(&Tree::of(of));
+            // What is due is flushed next, or a merge begins for it, or for the dial.
+            let begins = (due.is_some() || dialled) && !matches!(self.choose(of), Choice::Nothing);
+            let part = if dialled { 64 } else { 4 };
+            return if begins { Pressure::Slow(headroom / part) } else { Pressure::None };
         }
+        let tree = Tree::of(of);
+        let dialled = is_over(&tree);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
         // Where the dial leaves nothing, less is put than sweeps take from the upper level. Flushes would make room in memory for more.
         let most = || {

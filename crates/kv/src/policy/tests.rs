@@ -292,47 +292,50 @@ fn ring_says_that_there_is_no_space_when_there_is_none() {
     model.check().unwrap();
 }
 
+/// What a ring says of ten zones of the bottom, each with one table of so many bytes and entries, and of so many bytes in memory.
+fn ring_of_bottom(ring: Ring, (bytes, entries): (u64, u64), free: u32, memory: u64) -> (Choice, super::Pressure) {
+    let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
+    let table = |n: u32| Table {
+        id: n.into(),
+        group: BOTTOM,
+        smallest: key(2 * n),
+        largest: key(2 * n + 1),
+        oldest: 1,
+        newest: 1,
+        bytes,
+        entries,
+        tombstones: 0,
+        hidden: 0,
+        stale: 0,
+        dead: 0,
+        dead_at: u64::MAX,
+        zone: n,
+        marks: [key(2 * n)].into(),
+    };
+    let tables: Vec<Table> = (0..10).map(table).collect();
+    let parts = [Part { id: 7, from: None, bytes: memory, hidden: 0, log: memory }];
+    let snapshot = Snapshot {
+        order: &crate::order::Bytewise,
+        tables: &tables,
+        parts: &parts,
+        jobs: &[],
+        windows: &[],
+        open: &[],
+        zones: 10 + free,
+        free,
+        zone: ZONE,
+        writes: 8,
+        next: 10,
+        settled: u64::MAX,
+        goal: Goal::Usual,
+    };
+    (ring.choose(&snapshot), ring.pressure(&snapshot))
+}
+
 #[test]
 fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
-    let key = |n: u32| -> Key { n.to_be_bytes()[..].into() };
-    // Ten zones, each with one table of so many bytes and entries.
-    let choice = |bytes: u64, entries: u64, free: u32| {
-        let table = |n: u32| Table {
-            id: n.into(),
-            group: BOTTOM,
-            smallest: key(2 * n),
-            largest: key(2 * n + 1),
-            oldest: 1,
-            newest: 1,
-            bytes,
-            entries,
-            tombstones: 0,
-            hidden: 0,
-            stale: 0,
-            dead: 0,
-            dead_at: u64::MAX,
-            zone: n,
-            marks: [key(2 * n)].into(),
-        };
-        let tables: Vec<Table> = (0..10).map(table).collect();
-        let parts = [Part { id: 7, from: None, bytes: ZONE, hidden: 0, log: ZONE }];
-        let snapshot = Snapshot {
-            order: &crate::order::Bytewise,
-            tables: &tables,
-            parts: &parts,
-            jobs: &[],
-            windows: &[],
-            open: &[],
-            zones: 10 + free,
-            free,
-            zone: ZONE,
-            writes: 8,
-            next: 10,
-            settled: u64::MAX,
-            goal: Goal::Usual,
-        };
-        Ring::new(Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 }).choose(&snapshot)
-    };
+    let sizes = Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 };
+    let choice = |bytes, entries, free| ring_of_bottom(Ring::new(sizes), (bytes, entries), free, ZONE).0;
     let Choice::Begin { job, .. } = choice(ZONE / 2, 1000, 3) else { panic!("{:?}", choice(ZONE / 2, 1000, 3)) };
     // Three zones that are half full become two.
     assert_eq!((job.kind, job.zones.as_slice()), (Kind::Sweep, &[0, 1, 2][..]));
@@ -344,6 +347,10 @@ fn ring_gathers_zones_that_are_hardly_full_when_nothing_else_makes_room() {
         assert!(matches!(choice(bytes, entries, 3), Choice::Nothing), "{why}");
     }
     assert!(matches!(choice(ZONE / 2, 1000, 1), Choice::Nothing), "it needs a zone to write to");
+    // The dial leaves nothing to an upper level then, but there is nothing to sweep: whoever puts must not wait for it.
+    let dialled = Ring { bottom: 90, least: 0, ..Ring::new(sizes) };
+    let of_dialled = ring_of_bottom(dialled, (ZONE / 2, 1000), 20, 0);
+    assert!(matches!(of_dialled, (Choice::Nothing, Pressure::None)), "{of_dialled:?}");
 }
 
 /// Bytes of a zone of the snapshots below.
