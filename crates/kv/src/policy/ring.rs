@@ -737,7 +737,9 @@ impl Ring {
 impl Policy for Ring {
     fn choose(&self, of: &Snapshot) -> Choice {
         let tree = Tree::of(of);
-        if let Some(choice) = self.flush(&tree) {
+        // Where the dial leaves nothing, a sweep begins before what is due is flushed: with many partitions something is always due.
+        let sweeps = of.jobs.is_empty() && self.bottom > 0 && self.left(&tree) == 0 && self.over(&tree).is_some();
+        if !sweeps && let Some(choice) = self.flush(&tree) {
             return choice;
         }
         if let Some(job) = of.jobs.last() {
