@@ -306,7 +306,7 @@ impl Emulator {
     }
 
     /// A command is over.
-    fn traced(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
+    fn ended(&self, op: Op, at: u64, len: u64, tag: Tag, result: &Result<()>) {
         let time = self.inner.clock.get().and_then(|_| LAST.take());
         self.inner.trace.record(op, Place { zone: self.inner.geometry.zone_of(at), at, len, time }, tag, result);
         if let Some(clock) = self.inner.clock.get() {
@@ -410,28 +410,28 @@ impl ZonedDevice for Emulator {
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
         let _power = self.powered();
         let result = self.inner.read(buf, at, tag);
-        self.traced(Op::Read, at, buf.len() as u64, tag, &result);
+        self.ended(Op::Read, at, buf.len() as u64, tag, &result);
         result
     }
 
     fn write_at(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
         let _power = self.powered();
         let result = self.inner.write(buf, at, tag);
-        self.traced(Op::Write, at, buf.len() as u64, tag, &result);
+        self.ended(Op::Write, at, buf.len() as u64, tag, &result);
         result
     }
 
     fn flush(&self, tag: Tag) -> Result<()> {
         let _power = self.powered();
         let result = self.inner.flush(tag);
-        self.traced(Op::Flush, 0, 0, tag, &result);
+        self.ended(Op::Flush, 0, 0, tag, &result);
         result
     }
 
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
         let _power = self.powered();
         let result = self.inner.zone_op(op, zone, tag);
-        self.traced(op.into(), self.inner.geometry.start(zone), 0, tag, &result);
+        self.ended(op.into(), self.inner.geometry.start(zone), 0, tag, &result);
         result
     }
 

@@ -271,6 +271,11 @@ impl Ring {
         free.min((dialled.max(low + least) + free).saturating_sub(tree.of.zones.into()))
     }
 
+    /// Whether the dial leaves the upper level nothing.
+    fn is_exceeded(&self, tree: &Tree) -> bool {
+        self.bottom > 0 && self.left(tree) == 0
+    }
+
     /// Zones that puts may take while a sweep is under way.
     fn slack(&self, tree: &Tree) -> u64 {
         ((self.left(tree) + tree.zones(tree.upper)) / 8).max(2)
@@ -363,7 +368,8 @@ impl Ring {
 
     /// Bytes that may be put while a sweep is under way: zones that merges do not need, and not more than the partitions have room for.
     fn room(&self, tree: &Tree) -> u64 {
-        let zones = u64::from(tree.of.free).saturating_sub(tree.jobs().0);
+        let (promised, _) = tree.jobs();
+        let zones = u64::from(tree.of.free).saturating_sub(promised);
         // A part of them: the next sweep begins with some left.
         let zones =
             if self.bottom == 0 { zones.div_ceil(2) } else { zones.min(self.slack(tree)).min(self.left(tree)) / 2 };
@@ -738,7 +744,7 @@ impl Policy for Ring {
     fn choose(&self, of: &Snapshot) -> Choice {
         let tree = Tree::of(of);
         // Where the dial leaves nothing, a sweep begins before what is due is flushed: with many partitions something is always due.
-        let sweeps = of.jobs.is_empty() && self.bottom > 0 && self.left(&tree) == 0 && self.over(&tree).is_some();
+        let sweeps = of.jobs.is_empty() && self.is_exceeded(&tree) && self.over(&tree).is_some();
         if !sweeps && let Some(choice) = self.flush(&tree) {
             return choice;
         }
@@ -786,7 +792,9 @@ impl Policy for Ring {
         }
         let takes = |share: &&Share| u64::from(of.free) > tree.zones(share.part.bytes);
         let last = tree.shares.iter().filter(|share| in_memory(share)).filter(takes).max_by_key(|share| share.weight());
-        last.map(flush_of).or_else(|| self.make_room(&tree)).unwrap_or(Choice::Nothing)
+        let last = last.map(flush_of).or_else(|| self.make_room(&tree));
+        // No sweep has begun, so what is due need not wait for one.
+        last.or_else(|| self.flush(&tree).filter(|_| sweeps)).unwrap_or(Choice::Nothing)
     }
 
     fn pressure(&self, of: &Snapshot) -> Pressure {
@@ -796,19 +804,18 @@ impl Policy for Ring {
             return if stuck { Pressure::Full } else { Pressure::Stop };
         }
         let due = due(of, self.sizes);
-        let is_over = |tree: &Tree| self.bottom > 0 && self.left(tree) == 0;
         if of.jobs.is_empty() {
-            let dialled = self.bottom > 0 && is_over(&Tree::of(of));
+            let dialled = self.bottom > 0 && self.is_exceeded(&Tree::of(of));
             // What is due is flushed next, or a merge begins for it, or for the dial.
             let begins = (due.is_some() || dialled) && !matches!(self.choose(of), Choice::Nothing);
             let part = if dialled { 64 } else { 4 };
             return if begins { Pressure::Slow(headroom / part) } else { Pressure::None };
         }
         let tree = Tree::of(of);
-        let dialled = is_over(&tree);
+        let dialled = self.is_exceeded(&tree);
         let steps = |bytes: u64| bytes / self.sizes.step.max(1) + 1;
         // Where the dial leaves nothing, less is put than sweeps take from the upper level. Flushes would make room in memory for more.
-        let most = || {
+        let less = || {
             let swept = |job: &&Job| job.kind == Kind::Sweep;
             let slices =
                 of.jobs.iter().filter(swept).map(|job| tree.slices_of(job).map(|table| table.bytes).sum::<u64>());
@@ -818,7 +825,7 @@ impl Policy for Ring {
         let evenly = || {
             let rest = of.jobs.iter().map(|job| self.rest(&tree, job)).sum();
             let room = self.room(&tree).max(headroom / 2);
-            if dialled { room.min(most()) / steps(rest) } else { room / steps(rest) }
+            if dialled { room.min(less()) / steps(rest) } else { room / steps(rest) }
         };
         let even = (dialled || of.jobs.iter().any(|job| job.kind == Kind::Sweep)).then(evenly);
         // What cannot be flushed until a merge is over stays in memory so long, and in the log: both must last.

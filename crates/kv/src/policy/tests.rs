@@ -252,6 +252,26 @@ fn ring_frees_what_tombstones_hide_without_a_put() {
     assert!(freed * 10 >= deleted * 9, "{freed} zones of {deleted} are free");
 }
 
+/// The dial holds puts back, and never what makes room: a drive that is full beyond the dial is overwritten, half of it deleted, and filled again.
+#[test]
+fn ring_deletes_and_overwrites_on_a_drive_that_is_fuller_than_its_dial_allows() {
+    for (percent, bottom) in [(85, 90), (92, 90), (92, 97), (92, 100)] {
+        let shape = shape(280);
+        let mut model = Model::new(Box::new(Ring { bottom, ..Ring::new(shape.sizes) }), shape);
+        let (all, mut random) = (fill(&mut model, percent), random());
+        let what = |n: u32| format!("{percent} % full, {bottom}, operation {n}");
+        (0..all / 20)
+            .for_each(|n| model.put(random.random_range(0..all)).unwrap_or_else(|e| panic!("{}: {e}", what(n))));
+        let before = model.used();
+        (0..all).step_by(2).for_each(|key| model.delete(key).unwrap_or_else(|e| panic!("{}: {e}", what(key))));
+        model.settle(true).unwrap();
+        let freed = before - model.used();
+        assert!(freed * 20 >= before * 9, "{freed} of {before} zones are free, {}", what(0));
+        (0..all / 4).for_each(|n| model.put(2 * n).unwrap_or_else(|e| panic!("{}: {e}", what(n))));
+        model.check().unwrap();
+    }
+}
+
 #[test]
 fn ring_relabels_what_overlaps_nothing() {
     let mut model = ring(280);
