@@ -102,16 +102,20 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         run.row(plan.name(), |run| row(plan, (run.options, run.speed(Rule::All)), &stopped))?;
     }
     let line = |plan: &Plan| {
-        let figures = &run.measured(plan.name())?.figures;
-        let points = PERCENTILES.iter().filter_map(|(percent, name)| Some((*percent, *figures.get(*name)?))).collect();
-        Some(Series { name: plan.name().into(), points })
+        let row = run.measured(plan.name())?;
+        // The longest of all puts is one in as many as there were; a logarithm has no room for no wait at all.
+        let point = |(percent, name): &(f64, &str)| {
+            let one_in = if *percent < 100.0 { 100.0 / (100.0 - percent) } else { row.operations? as f64 };
+            Some((one_in, row.figures.get(*name)?.max(0.001)))
+        };
+        Some(Series { name: plan.name().into(), points: PERCENTILES.iter().filter_map(point).collect() })
     };
     let lines: Vec<Series> = Plan::paced().filter_map(line).collect();
     run.outcome.charts.push(Chart {
         file: "waits".into(),
-        title: "Puts that arrive at fixed times: how long they take".into(),
-        x: Axis::even("percent of the puts"),
-        y: Axis::even("s at full size, at most"),
+        title: "Puts that arrive at fixed times: how long the slowest of so many takes".into(),
+        x: Axis::log("puts of which one takes as long"),
+        y: Axis::log("s at full size, a thousandth at least"),
         shape: Shape::Lines(lines),
     });
     Ok(())
