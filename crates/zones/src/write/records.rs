@@ -297,8 +297,8 @@ impl RecordWriter {
         closed.into_iter().chain(open).map(|(zone, z)| Due { zone: *zone, end: z.buffer.end() }).collect()
     }
 
-    /// A group is written up to this number.
-    pub(super) fn group_written(&self, seq: Seq) {
+    /// A group is written up to this number. Who commits without a [`Committer`](super::Committer) says so, and when it is [durable](RecordWriter::group_durable).
+    pub fn group_written(&self, seq: Seq) {
         let mut zones = self.zones();
         let written = std::mem::take(&mut zones.unflushed);
         let end = |zone| zones.all.get(&zone).map(|z| (zone, z.life, z.buffer.written()));
@@ -306,8 +306,8 @@ impl RecordWriter {
         zones.groups.push_back((seq, ends));
     }
 
-    /// Groups up to this number are durable. False: that was known.
-    pub(super) fn group_durable(&self, seq: Seq) -> bool {
+    /// Groups up to this number are durable, which whoever commits without a [`Committer`](super::Committer) says. False: that was known.
+    pub fn group_durable(&self, seq: Seq) -> bool {
         let mut zones = self.zones();
         let due = zones.groups.partition_point(|(group, _)| *group <= seq);
         let groups: Vec<_> = zones.groups.drain(..due).collect();

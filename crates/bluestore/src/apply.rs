@@ -1,0 +1,434 @@
+//! What the steps of a transaction do to a draft.
+
+use crate::blob::BLOCK;
+use crate::draft::{Draft, Object};
+use crate::id::{CollectionId, ObjectId, bits_of, mask};
+use crate::keyvalue::{Family, Pair};
+use crate::omap;
+use crate::onode::{Extent, MAX_OBJECT, SPAN};
+use crate::transaction::{Act, Step};
+use imbrex_device::{AlignedBuf, Code, Result};
+
+/// Longest name of an attribute, in bytes.
+pub const MAX_ATTRIBUTE_NAME: usize = 256;
+/// Longest value of an attribute, in bytes.
+pub const MAX_ATTRIBUTE: usize = 64 << 10;
+/// Most bytes of all attributes of an object.
+pub const MAX_ATTRIBUTES: usize = 1 << 20;
+
+/// Most bytes of a range that are copied where they cannot be shared.
+const MOST_COPIED: u64 = 64 << 20;
+
+/// Carries a step out.
+pub(crate) fn step(draft: &mut Draft<'_>, collection: CollectionId, step: &Step) -> Result<()> {
+    match step {
+        Step::CreateCollection { bits } => create_collection(draft, collection, *bits),
+        Step::RemoveCollection => remove_collection(draft, collection),
+        Step::Split { into } => split(draft, collection, *into),
+        Step::Merge { into } => merge(draft, collection, *into),
+        Step::Object { object, act } => {
+            let bits = bits(draft, collection)?;
+            let others = match act {
+                Act::Rename { to } | Act::Clone { to } | Act::CloneRange { to, .. } => Some(to),
+                _ => None,
+            };
+            for id in others.into_iter().chain([object]) {
+                if !collection.has(bits, id) {
+                    return Err(draft.refuse(
+                        Code::InvalidArgument,
+                        format!("{id} belongs to another collection than {collection}"),
+                    ));
+                }
+            }
+            act_on(draft, object, act)
+        }
+    }
+}
+
+fn bits(draft: &mut Draft<'_>, collection: CollectionId) -> Result<u8> {
+    let bits = draft.bits(collection)?;
+    bits.ok_or_else(|| draft.refuse(Code::NotFound, format!("{collection} does not exist")))
+}
+
+fn create_collection(draft: &mut Draft<'_>, collection: CollectionId, bits: u8) -> Result<()> {
+    if bits > 32 || collection.seed & !mask(bits) != 0 {
+        let sentence = format!("{collection} cannot go by {bits} bits: its seed has more, or there are more than 32");
+        return Err(draft.refuse(Code::InvalidArgument, sentence));
+    }
+    // Collections of a pool have no object in common.
+    let pool = |seed| CollectionId { pool: collection.pool, seed }.key();
+    let mut from = Some(pool(0));
+    while let Some(next) = from {
+        let (pairs, more) = draft.pairs(Family::Collections, &next, None)?;
+        from = more;
+        for (key, value) in pairs {
+            let other = CollectionId::of_key(&key).zip(bits_of(&value));
+            let (other, other_bits) = other.ok_or_else(|| draft.core.corrupt("a collection's record"))?;
+            if other.pool != collection.pool {
+                from = None;
+                break;
+            }
+            if (other.seed ^ collection.seed) & mask(bits.min(other_bits)) == 0 {
+                return Err(
+                    draft.refuse(Code::Exists, format!("{collection} would share objects with {other}, which exists"))
+                );
+            }
+        }
+    }
+    draft.set_bits(collection, Some(bits));
+    Ok(())
+}
+
+fn remove_collection(draft: &mut Draft<'_>, collection: CollectionId) -> Result<()> {
+    let bits = bits(draft, collection)?;
+    if draft.has_objects(collection, bits)? {
+        return Err(draft.refuse(Code::NotEmpty, format!("{collection} has objects")));
+    }
+    draft.set_bits(collection, None);
+    Ok(())
+}
+
+fn split(draft: &mut Draft<'_>, collection: CollectionId, into: CollectionId) -> Result<()> {
+    let bits = bits(draft, collection)?;
+    let half = 1u32.checked_shl(bits.into()).map(|bit| CollectionId { seed: collection.seed | bit, ..collection });
+    if half != Some(into) {
+        return Err(draft.refuse(
+            Code::InvalidArgument,
+            format!("{into} is not a half of {collection}, which goes by {bits} bits"),
+        ));
+    }
+    draft.set_bits(collection, Some(bits + 1));
+    draft.set_bits(into, Some(bits + 1));
+    Ok(())
+}
+
+fn merge(draft: &mut Draft<'_>, collection: CollectionId, into: CollectionId) -> Result<()> {
+    let (bits, into_bits) = (bits(draft, collection)?, bits(draft, into)?);
+    let whole = bits.checked_sub(1).map(|less| CollectionId { seed: collection.seed & mask(less), ..collection });
+    if bits != into_bits || whole != Some(into) || into == collection {
+        return Err(
+            draft.refuse(Code::InvalidArgument, format!("{collection} and {into} are not the halves of a collection"))
+        );
+    }
+    draft.set_bits(collection, None);
+    draft.set_bits(into, Some(bits - 1));
+    Ok(())
+}
+
+fn act_on(draft: &mut Draft<'_>, id: &ObjectId, act: &Act) -> Result<()> {
+    let mut object = match act {
+        Act::Truncate { .. } | Act::Remove | Act::Rename { .. } | Act::Clone { .. } | Act::CloneRange { .. } => {
+            draft.take(id)?
+        }
+        _ => draft.take_or_make(id)?,
+    };
+    match act {
+        Act::Touch => {}
+        Act::Write { offset, bytes } => write(draft, &mut object, *offset, bytes)?,
+        Act::Zero { offset, len } => zero(draft, &mut object, *offset, *len)?,
+        Act::Truncate { size } => truncate(draft, &mut object, *size)?,
+        Act::Remove => {
+            empty(draft, &mut object)?;
+            draft.strike(object);
+            return Ok(());
+        }
+        Act::Rename { to } => {
+            to.check()?;
+            if to == id {
+                draft.put(object);
+                return Ok(());
+            }
+            if draft.is_there(to)? {
+                return Err(draft.refuse(Code::Exists, format!("{to} exists")));
+            }
+            draft.rename(object, to);
+            return Ok(());
+        }
+        Act::Clone { to } => {
+            if to == id {
+                return Err(draft.refuse(Code::InvalidArgument, format!("{id} cannot be a clone of itself")));
+            }
+            clone(draft, &mut object, to)?;
+            draft.put_back(object);
+            return Ok(());
+        }
+        Act::CloneRange { to, from, len, at } => {
+            let (from, len, at) = (*from, *len, *at);
+            let end = from.checked_add(len).filter(|end| *end <= object.onode.size);
+            let Some(_) = end else {
+                let sentence =
+                    format!("{id} has {} bytes, and none to share from {from} on for {len}", object.onode.size);
+                return Err(draft.refuse(Code::Range, sentence));
+            };
+            if to == id {
+                // What it is now; what is written does not count.
+                let ends = (from.max(at), (from + len).min(at.saturating_add(len)));
+                if ends.0 < ends.1 {
+                    return Err(draft.refuse(
+                        Code::InvalidArgument,
+                        "an object's range cannot be shared with itself where the two overlap",
+                    ));
+                }
+                clone_range_within(draft, &mut object, from, len, at)?;
+            } else {
+                let mut other = draft.take_or_make(to)?;
+                clone_range(draft, &mut object, &mut other, from, len, at)?;
+                draft.put(other);
+                draft.put_back(object);
+                return Ok(());
+            }
+        }
+        Act::Hint(hint) => object.onode.hint = *hint,
+        Act::SetAttributes(all) => set_attributes(draft, &mut object, all)?,
+        Act::RemoveAttribute(name) => drop(object.onode.attributes.remove(name)),
+        Act::RemoveAttributes => object.onode.attributes.clear(),
+        Act::OmapSet(pairs) => omap::set(draft, &mut object, pairs)?,
+        Act::OmapRemove(keys) => omap::remove(draft, &object, keys),
+        Act::OmapRemoveRange { from, to } => omap::remove_range(draft, &object, from, to)?,
+        Act::OmapClear => omap::clear(draft, &mut object),
+        Act::OmapHeader(header) => omap::set_header(draft, &mut object, header)?,
+    }
+    draft.put(object);
+    Ok(())
+}
+
+fn set_attributes(draft: &Draft<'_>, object: &mut Object, all: &[Pair]) -> Result<()> {
+    for (name, value) in all {
+        if name.len() > MAX_ATTRIBUTE_NAME || value.len() > MAX_ATTRIBUTE {
+            let sentence = format!(
+                "an attribute with a name of {} bytes and a value of {} is too long; they may have {MAX_ATTRIBUTE_NAME} and {MAX_ATTRIBUTE}",
+                name.len(),
+                value.len()
+            );
+            return Err(draft.refuse(Code::InvalidArgument, sentence));
+        }
+        object.onode.attributes.insert(name.clone(), value.clone());
+    }
+    let bytes: usize = object.onode.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_ATTRIBUTES {
+        let sentence =
+            format!("attributes of {bytes} bytes are too many for an object, which may have {MAX_ATTRIBUTES}");
+        return Err(draft.refuse(Code::InvalidArgument, sentence));
+    }
+    Ok(())
+}
+
+/// Where something ends that begins there, if an object may be as long.
+fn end(draft: &Draft<'_>, offset: u64, len: u64) -> Result<u64> {
+    offset.checked_add(len).filter(|end| *end <= MAX_OBJECT).ok_or_else(|| {
+        let sentence =
+            format!("{len} bytes from {offset} on are behind the longest object, which has {MAX_OBJECT} bytes");
+        draft.refuse(Code::InvalidArgument, sentence)
+    })
+}
+
+/// Has `each` see the parts of a range of blocks that are in one span each: the span, and its first block and the one behind the last.
+fn spans(first: u64, end: u64, mut each: impl FnMut(u64, u32, u32) -> Result<()>) -> Result<()> {
+    let mut at = first;
+    while at < end {
+        let span = at / SPAN;
+        let to = end.min((span + 1) * SPAN);
+        each(span, (at - span * SPAN) as u32, (to - span * SPAN) as u32)?;
+        at = to;
+    }
+    Ok(())
+}
+
+fn write(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u8]) -> Result<()> {
+    let end = end(draft, offset, bytes.len() as u64)?;
+    put_bytes(draft, object, offset, bytes)?;
+    let size = object.onode.size.max(end);
+    draft.resize(object, size);
+    Ok(())
+}
+
+/// These bytes stand at `offset`; the size does not change.
+fn put_bytes(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let end = offset + bytes.len() as u64;
+    spans(offset / BLOCK, end.div_ceil(BLOCK), |span, from, to| {
+        let start = (span * SPAN + u64::from(from)) * BLOCK;
+        let mut new = AlignedBuf::zeroed(u64::from(to - from) as usize * BLOCK as usize);
+        let stop = start + new.len() as u64;
+        // What a first and a last block have beside the new bytes.
+        for block in [start / BLOCK, stop / BLOCK - 1] {
+            let partly = block * BLOCK < offset || (block + 1) * BLOCK > end;
+            if partly && let Some(old) = draft.block(object, block)? {
+                let at = (block * BLOCK - start) as usize;
+                new[at..at + BLOCK as usize].copy_from_slice(&old);
+            }
+        }
+        let (first, last) = (offset.max(start), end.min(stop));
+        new[(first - start) as usize..(last - start) as usize]
+            .copy_from_slice(&bytes[(first - offset) as usize..(last - offset) as usize]);
+        let blob = draft.new_blob(object, start / BLOCK, new);
+        let extent = Extent { at: from, blocks: to - from, blob, first: 0 };
+        draft.name(&extent)?;
+        punch(draft, object, span, from, to)?;
+        draft.span(object, span)?.insert(extent);
+        object.change(span);
+        Ok(())
+    })
+}
+
+/// Takes the extents between two blocks of a span out.
+fn punch(draft: &mut Draft<'_>, object: &mut Object, span: u64, from: u32, to: u32) -> Result<()> {
+    let (gone, left) = draft.span(object, span)?.punch(from, to);
+    if gone.is_empty() {
+        return Ok(());
+    }
+    object.change(span);
+    // What is left is named before, so that it does not die between.
+    left.iter().try_for_each(|extent| draft.name(extent))?;
+    gone.iter().try_for_each(|extent| draft.unname(extent))
+}
+
+/// Zeros that take no room, where whole blocks are; the size does not change.
+fn put_zeros(draft: &mut Draft<'_>, object: &mut Object, offset: u64, end: u64) -> Result<()> {
+    let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+    // What a first and a last block have beside the zeros stays, if they have anything.
+    for (from, to) in [(offset, (first * BLOCK).min(end)), ((last * BLOCK).max(offset), end)] {
+        if from < to && draft.block(object, from / BLOCK)?.is_some() {
+            put_bytes(draft, object, from, &vec![0; (to - from) as usize])?;
+        }
+        if first > last {
+            break;
+        }
+    }
+    if first >= last {
+        return Ok(());
+    }
+    for span in draft.spans(object, first / SPAN)? {
+        let begin = span * SPAN;
+        let (from, to) = (first.max(begin), last.min(begin + SPAN));
+        if from < to {
+            punch(draft, object, span, (from - begin) as u32, (to - begin) as u32)?;
+        }
+    }
+    Ok(())
+}
+
+fn zero(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64) -> Result<()> {
+    let end = end(draft, offset, len)?;
+    // Nothing is behind the size.
+    put_zeros(draft, object, offset, end.min(object.onode.size.next_multiple_of(BLOCK)).max(offset))?;
+    let size = object.onode.size.max(end);
+    draft.resize(object, size);
+    Ok(())
+}
+
+fn truncate(draft: &mut Draft<'_>, object: &mut Object, size: u64) -> Result<()> {
+    end(draft, size, 0)?;
+    if size < object.onode.size {
+        put_zeros(draft, object, size, object.onode.size.next_multiple_of(BLOCK))?;
+    }
+    draft.resize(object, size);
+    Ok(())
+}
+
+/// Nobody names the object's blobs and its omap any more, since it is about to be struck.
+fn empty(draft: &mut Draft<'_>, object: &mut Object) -> Result<()> {
+    for span in draft.spans(object, 0)? {
+        let gone = std::mem::take(&mut draft.span(object, span)?.0);
+        gone.iter().try_for_each(|extent| draft.unname(extent))?;
+    }
+    omap::clear(draft, object);
+    Ok(())
+}
+
+fn clone(draft: &mut Draft<'_>, object: &mut Object, to: &ObjectId) -> Result<()> {
+    if draft.is_there(to)? {
+        let mut old = draft.take(to)?;
+        empty(draft, &mut old)?;
+        draft.strike(old);
+    }
+    let mut new = draft.take_or_make(to)?;
+    new.onode.attributes = object.onode.attributes.clone();
+    new.onode.hint = object.onode.hint;
+    for span in draft.spans(object, 0)? {
+        let extents = draft.span(object, span)?.clone();
+        extents.0.iter().try_for_each(|extent| draft.name(extent))?;
+        new.set_span(span, extents);
+    }
+    let size = object.onode.size;
+    draft.resize(&mut new, size);
+    omap::copy(draft, object, &mut new)?;
+    draft.put(new);
+    Ok(())
+}
+
+/// What is read of an object, as a list of holes and shared extents, so that it can stand elsewhere.
+fn clone_range(
+    draft: &mut Draft<'_>,
+    from: &mut Object,
+    to: &mut Object,
+    offset: u64,
+    len: u64,
+    at: u64,
+) -> Result<()> {
+    let stop = end(draft, at, len)?;
+    let (first, last) = shared(offset, len, at).unwrap_or((offset, offset));
+    check_copied(draft, len - (last - first))?;
+    for (begin, end) in [(offset, first), (last, offset + len)] {
+        let bytes = bytes(draft, from, begin, end)?;
+        put_bytes(draft, to, at + (begin - offset), &bytes)?;
+    }
+    if first < last {
+        let (mut block, mut goal) = (first / BLOCK, (at + (first - offset)) / BLOCK);
+        while block < last / BLOCK {
+            // A part that is in one span of both.
+            let n = (SPAN - block % SPAN).min(SPAN - goal % SPAN).min(last / BLOCK - block);
+            let (low, to_low) = ((block % SPAN) as u32, (goal % SPAN) as u32);
+            let extents = draft.span(from, block / SPAN)?.0.iter();
+            let parts = extents.filter_map(|extent| extent.part(low, low + n as u32));
+            let parts: Vec<Extent> = parts.map(|part| Extent { at: part.at - low + to_low, ..part }).collect();
+            parts.iter().try_for_each(|part| draft.name(part))?;
+            punch(draft, to, goal / SPAN, to_low, to_low + n as u32)?;
+            let span = draft.span(to, goal / SPAN)?;
+            parts.into_iter().for_each(|part| span.insert(part));
+            to.change(goal / SPAN);
+            (block, goal) = (block + n, goal + n);
+        }
+    }
+    let size = to.onode.size.max(stop);
+    draft.resize(to, size);
+    Ok(())
+}
+
+/// Within one object, of ranges that do not overlap: bytes are copied.
+fn clone_range_within(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64, at: u64) -> Result<()> {
+    let stop = end(draft, at, len)?;
+    check_copied(draft, len)?;
+    let bytes = bytes(draft, object, offset, offset + len)?;
+    put_bytes(draft, object, at, &bytes)?;
+    let size = object.onode.size.max(stop);
+    draft.resize(object, size);
+    Ok(())
+}
+
+/// What cannot be shared is copied in memory.
+fn check_copied(draft: &Draft<'_>, len: u64) -> Result<()> {
+    let sentence =
+        || format!("{len} bytes of a range cannot be shared, and are too many to be copied; at most {MOST_COPIED} are");
+    if len > MOST_COPIED { Err(draft.refuse(Code::InvalidArgument, sentence())) } else { Ok(()) }
+}
+
+/// The whole blocks of a range that can be shared, as bytes; `None`: none.
+fn shared(offset: u64, len: u64, at: u64) -> Option<(u64, u64)> {
+    let (first, last) = (offset.next_multiple_of(BLOCK), (offset + len) / BLOCK * BLOCK);
+    (offset % BLOCK == at % BLOCK && first < last).then_some((first, last))
+}
+
+/// Bytes of an object, zeros where nothing is.
+fn bytes(draft: &mut Draft<'_>, object: &mut Object, begin: u64, end: u64) -> Result<Vec<u8>> {
+    let mut out = vec![0; (end - begin) as usize];
+    for block in begin / BLOCK..end.div_ceil(BLOCK) {
+        let Some(found) = draft.block(object, block)? else { continue };
+        let (from, to) = (begin.max(block * BLOCK), end.min((block + 1) * BLOCK));
+        out[(from - begin) as usize..(to - begin) as usize]
+            .copy_from_slice(&found[(from - block * BLOCK) as usize..(to - block * BLOCK) as usize]);
+    }
+    Ok(out)
+}

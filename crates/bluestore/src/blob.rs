@@ -1,0 +1,426 @@
+//! A blob: bytes that were written together, a number of blocks. It never changes, but its parts may come and go: extents of objects name its
+//! blocks, and what nobody names any more is dead.
+//!
+//! Objects name a blob by its number. Only the blob's own record says where it is. So who moves it changes no object, and a clone costs it a count.
+//! A blob is cut into *grains*, for which it has a checksum each. A *piece* is a number of grains that as many extents name and that stand together.
+
+use crate::codec::{Reader, put_ordered, put_varint};
+use std::fmt;
+
+/// Bytes of a block, the unit of everything here.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// A blob's number: the object that wrote it, and a number of that one's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BlobId {
+    pub onode: u64,
+    pub number: u64,
+}
+
+/// Where a piece begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub zone: u32,
+    /// In blocks from the zone's start.
+    pub block: u32,
+    /// The lower half of the zone's life.
+    pub life: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    grains: u32,
+    /// So many extents name each of them; 0: dead.
+    refs: u32,
+    /// `None`, of one that lives: its bytes are deferred.
+    place: Option<Place>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    /// Where in the object it was written, in blocks.
+    pub offset: u64,
+    /// Blocks of a grain, as a power of two.
+    grain: u8,
+    /// Its length in blocks. The last grain may be shorter than others.
+    pub blocks: u32,
+    pieces: Vec<Piece>,
+    /// CRC-32C of each grain; of a dead one nothing.
+    sums: Vec<u32>,
+}
+
+/// Blocks of a blob that stand together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first, in the blob.
+    pub first: u32,
+    pub blocks: u32,
+    pub place: Option<Place>,
+}
+
+/// A grain has at most so many blocks, as a power of two: 128 KiB.
+pub(crate) const MAX_GRAIN: u8 = 5;
+/// A blob has at most so many blocks: those of a span of an object.
+pub(crate) const MAX_BLOCKS: u32 = 64;
+
+impl BlobId {
+    pub fn key(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(16);
+        put_ordered(&mut key, self.onode);
+        put_ordered(&mut key, self.number);
+        key
+    }
+
+    pub fn of_key(key: &[u8]) -> Option<BlobId> {
+        let mut key = Reader(key);
+        let id = BlobId { onode: key.ordered()?, number: key.ordered()? };
+        key.is_empty().then_some(id)
+    }
+}
+
+impl fmt::Display for BlobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blob {} of object number {}", self.number, self.onode)
+    }
+}
+
+impl Blob {
+    /// A new one, which nobody names yet. `bytes` are whole blocks.
+    pub fn new(offset: u64, grain: u8, bytes: &[u8]) -> Blob {
+        let blocks = (bytes.len() as u64 / BLOCK) as u32;
+        let sums: Vec<u32> = bytes.chunks((BLOCK as usize) << grain).map(crc32c::crc32c).collect();
+        let pieces = vec![Piece { grains: sums.len() as u32, refs: 0, place: None }];
+        Blob { offset, grain, blocks, pieces, sums }
+    }
+
+    /// Blocks of a grain, as a power of two.
+    pub fn grain(&self) -> u8 {
+        self.grain
+    }
+
+    fn grain_of(&self, block: u32) -> u32 {
+        block >> self.grain
+    }
+
+    /// The grains that these blocks touch, as the first and the one behind the last.
+    fn grains(&self, first: u32, blocks: u32) -> (u32, u32) {
+        (self.grain_of(first), self.grain_of(first + blocks - 1) + 1)
+    }
+
+    /// Where a grain begins, in blocks; where the blob ends, of the one behind the last.
+    fn begin(&self, grain: u32) -> u32 {
+        (grain << self.grain).min(self.blocks)
+    }
+
+    /// The whole grains that these blocks touch, as blocks.
+    pub fn whole(&self, first: u32, blocks: u32) -> (u32, u32) {
+        let (from, to) = self.grains(first, blocks);
+        (self.begin(from), self.begin(to) - self.begin(from))
+    }
+
+    /// Has `change` look at the part of each piece that is between these grains.
+    fn each(&mut self, from: u32, to: u32, mut change: impl FnMut(u32, &mut Piece)) {
+        let mut pieces: Vec<Piece> = Vec::with_capacity(self.pieces.len() + 2);
+        let mut at = 0;
+        for piece in std::mem::take(&mut self.pieces) {
+            let end = at + piece.grains;
+            let cuts = [at, from.clamp(at, end), to.clamp(at, end), end];
+            for (part, cut) in cuts.windows(2).enumerate().filter(|(_, cut)| cut[0] < cut[1]) {
+                let mut new = Piece { grains: cut[1] - cut[0], ..piece };
+                if let Some(place) = &mut new.place {
+                    place.block += self.begin(cut[0]) - self.begin(at);
+                }
+                if part == 1 {
+                    change(self.begin(cut[0]), &mut new);
+                }
+                let (start, grains) = (pieces.iter().map(|piece| piece.grains).sum::<u32>(), new.grains);
+                match pieces.last_mut() {
+                    Some(last) if last.refs == new.refs && self.follows(last, start, &new) => last.grains += grains,
+                    _ => pieces.push(new),
+                }
+            }
+            at = end;
+        }
+        self.pieces = pieces;
+    }
+
+    /// Whether a piece goes on where one ends that ends with grain `end`.
+    fn follows(&self, last: &Piece, end: u32, next: &Piece) -> bool {
+        match (last.place, next.place) {
+            (None, None) => true,
+            (Some(last_at), Some(next_at)) => {
+                let blocks = self.begin(end) - self.begin(end - last.grains);
+                Place { block: last_at.block + blocks, ..last_at } == next_at
+            }
+            _ => false,
+        }
+    }
+
+    /// One more extent names these blocks.
+    pub fn name(&mut self, first: u32, blocks: u32) {
+        let (from, to) = self.grains(first, blocks);
+        self.each(from, to, |_, piece| piece.refs = piece.refs.saturating_add(1));
+    }
+
+    /// One extent less names them. Returns what is dead now and stood on the drive, and whether it was named at all.
+    pub fn unname(&mut self, first: u32, blocks: u32) -> (Vec<(Place, u32)>, bool) {
+        let (from, to) = self.grains(first, blocks);
+        let (mut dead, mut known) = (Vec::new(), true);
+        let (grain, all) = (self.grain, self.blocks);
+        let blocks_of = |first: u32, grains: u32| (first + (grains << grain)).min(all) - first;
+        let mut gone = Vec::new();
+        self.each(from, to, |begin, piece| {
+            known &= piece.refs > 0;
+            piece.refs = piece.refs.saturating_sub(1);
+            if piece.refs == 0 {
+                gone.push((begin >> grain, piece.grains));
+                dead.extend(piece.place.take().map(|place| (place, blocks_of(begin, piece.grains))));
+            }
+        });
+        for (first, grains) in gone {
+            self.sums[first as usize..(first + grains) as usize].fill(0);
+        }
+        (dead, known)
+    }
+
+    /// Whether nobody names any of it.
+    pub fn is_dead(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.refs == 0)
+    }
+
+    /// These blocks, which begin and end with grains, stand here now, as far as they live and had no place. Returns how many these are.
+    pub fn put(&mut self, first: u32, blocks: u32, to: Place) -> u32 {
+        let (from, end) = self.grains(first, blocks);
+        let (grain, all, mut put) = (self.grain, self.blocks, 0);
+        self.each(from, end, |begin, piece| {
+            if piece.refs > 0 && piece.place.is_none() {
+                piece.place = Some(Place { block: to.block + begin - first, ..to });
+                put += (begin + (piece.grains << grain)).min(all) - begin;
+            }
+        });
+        put
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (Run, u32)> {
+        let mut at = 0;
+        self.pieces.iter().map(move |piece| {
+            let first = self.begin(at);
+            at += piece.grains;
+            (Run { first, blocks: self.begin(at) - first, place: piece.place }, piece.refs)
+        })
+    }
+
+    /// What lives of it.
+    pub fn living(&self) -> impl Iterator<Item = Run> {
+        self.runs().filter(|(_, refs)| *refs > 0).map(|(run, _)| run)
+    }
+
+    /// What has no place yet.
+    pub fn deferred(&self) -> impl Iterator<Item = Run> {
+        self.living().filter(|run| run.place.is_none())
+    }
+
+    /// How many extents name each block.
+    pub fn counts(&self) -> Vec<u32> {
+        self.runs().flat_map(|(run, refs)| std::iter::repeat_n(refs, run.blocks as usize)).collect()
+    }
+
+    /// Where these blocks are; `None`: not all of them live.
+    pub fn find(&self, first: u32, blocks: u32) -> Option<Vec<Run>> {
+        let end = first.checked_add(blocks).filter(|end| *end <= self.blocks)?;
+        let mut found = Vec::new();
+        for (run, refs) in self.runs() {
+            let (from, to) = (run.first.max(first), (run.first + run.blocks).min(end));
+            if from >= to {
+                continue;
+            }
+            if refs == 0 {
+                return None;
+            }
+            let place = run.place.map(|place| Place { block: place.block + from - run.first, ..place });
+            found.push(Run { first: from, blocks: to - from, place });
+        }
+        Some(found)
+    }
+
+    /// Whether these bytes are whole grains of it, from block `first` on: the first block of the grain that is not what it was.
+    pub fn verify(&self, first: u32, bytes: &[u8]) -> Option<u32> {
+        let from = self.grain_of(first) as usize;
+        let grains = bytes.chunks((BLOCK as usize) << self.grain);
+        let wrong = grains.zip(&self.sums[from..]).position(|(grain, sum)| crc32c::crc32c(grain) != *sum);
+        wrong.map(|n| self.begin((from + n) as u32))
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.offset);
+        out.push(self.grain);
+        put_varint(&mut out, self.blocks.into());
+        let mut grain = 0usize;
+        for piece in &self.pieces {
+            put_varint(&mut out, piece.grains.into());
+            put_varint(&mut out, piece.refs.into());
+            let end = grain + piece.grains as usize;
+            if piece.refs > 0 {
+                put_varint(&mut out, piece.place.map_or(0, |place| u64::from(place.zone) + 1));
+                if let Some(place) = piece.place {
+                    put_varint(&mut out, place.block.into());
+                    out.extend_from_slice(&place.life.to_le_bytes());
+                }
+                self.sums[grain..end].iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+            }
+            grain = end;
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Blob> {
+        let mut from = Reader(bytes);
+        let (offset, grain, blocks) = (from.varint()?, from.byte()?, from.small::<u32>()?);
+        if grain > MAX_GRAIN || !(1..=MAX_BLOCKS).contains(&blocks) {
+            return None;
+        }
+        let grains = blocks.div_ceil(1 << grain);
+        let (mut pieces, mut sums) = (Vec::new(), Vec::with_capacity(grains as usize));
+        while (sums.len() as u32) < grains {
+            let (n, refs) = (from.small::<u32>()?, from.small::<u32>()?);
+            if n == 0 || n > grains - sums.len() as u32 {
+                return None;
+            }
+            let mut place = None;
+            if refs > 0 {
+                if let Some(zone) = from.small::<u32>()?.checked_sub(1) {
+                    let (block, life) = (from.small::<u32>()?, from.u32()?);
+                    block.checked_add(MAX_BLOCKS)?;
+                    place = Some(Place { zone, block, life });
+                }
+                for _ in 0..n {
+                    sums.push(from.u32()?);
+                }
+            } else {
+                sums.resize(sums.len() + n as usize, 0);
+            }
+            pieces.push(Piece { grains: n, refs, place });
+        }
+        from.is_empty().then_some(Blob { offset, grain, blocks, pieces, sums })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(blocks: u32) -> Vec<u8> {
+        (0..u64::from(blocks) * BLOCK).map(|n| (n / 7 + n % 251) as u8).collect()
+    }
+
+    fn at(block: u32) -> Place {
+        Place { zone: 3, block, life: 9 }
+    }
+
+    #[test]
+    fn what_is_overwritten_in_the_middle_leaves_two_pieces() {
+        let mut blob = Blob::new(5, 0, &bytes(8));
+        blob.name(0, 8);
+        assert_eq!(blob.put(0, 8, at(100)), 8);
+        // An extent of all blocks becomes two.
+        blob.name(0, 3);
+        blob.name(5, 3);
+        assert_eq!(blob.unname(0, 8), (vec![(at(103), 2)], true));
+        let run = |first, blocks, block| Run { first, blocks, place: Some(at(block)) };
+        assert_eq!(blob.living().collect::<Vec<_>>(), [run(0, 3, 100), run(5, 3, 105)]);
+        assert_eq!(blob.find(1, 2), Some(vec![run(1, 2, 101)]));
+        assert_eq!(blob.find(2, 2), None);
+        assert_eq!(blob.counts(), [1, 1, 1, 0, 0, 1, 1, 1]);
+        assert_eq!(Blob::decode(&blob.encode()), Some(blob.clone()));
+        assert_eq!(blob.unname(3, 1), (vec![], false));
+    }
+
+    #[test]
+    fn a_grain_lives_as_long_as_one_of_its_blocks() {
+        let all = bytes(10);
+        let mut blob = Blob::new(0, 2, &all);
+        blob.name(0, 10);
+        assert_eq!(blob.whole(5, 1), (4, 4));
+        assert_eq!(blob.whole(9, 1), (8, 2));
+        blob.put(0, 10, at(0));
+        blob.name(0, 5);
+        blob.name(6, 4);
+        assert_eq!(blob.unname(0, 10).0, []);
+        assert_eq!(blob.unname(6, 4).0, [(at(8), 2)]);
+        assert_eq!(blob.verify(4, &all[4 * 4096..8 * 4096]), None);
+        let mut wrong = all[..8 * 4096].to_vec();
+        wrong[5 * 4096] ^= 1;
+        assert_eq!(blob.verify(0, &wrong), Some(4));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_and_places_are_those_of_single_blocks(
+            grain in 0..=MAX_GRAIN, blocks in 1..=MAX_BLOCKS, ops in prop::collection::vec((0..3u8, 0..64u32, 1..=64u32), 1..40),
+        ) {
+            let mut blob = Blob::new(1, grain, &bytes(blocks));
+            let size = 1 << grain;
+            // A new blob is named as a whole.
+            blob.name(0, blocks);
+            let mut counts = vec![1u32; blocks.div_ceil(size) as usize];
+            let mut places = vec![None; counts.len()];
+            let mut named = vec![(0, blocks)];
+            for (n, (op, first, len)) in ops.into_iter().enumerate() {
+                let first = first % blocks;
+                let len = len.min(blocks - first);
+                match op {
+                    0 => {
+                        blob.name(first, len);
+                        named.push((first, len));
+                        (first / size..=(first + len - 1) / size).for_each(|grain| counts[grain as usize] += 1);
+                    }
+                    1 if !named.is_empty() => {
+                        let (first, len) = named.swap_remove(first as usize % named.len());
+                        let (dead, known) = blob.unname(first, len);
+                        prop_assert!(known);
+                        let mut was = 0;
+                        for grain in first / size..=(first + len - 1) / size {
+                            counts[grain as usize] -= 1;
+                            if counts[grain as usize] == 0 && places[grain as usize].take().is_some() {
+                                was += size.min(blocks - grain * size);
+                            }
+                        }
+                        prop_assert_eq!(dead.iter().map(|(_, blocks)| blocks).sum::<u32>(), was);
+                    }
+                    _ => {
+                        let (first, len) = blob.whole(first, len);
+                        let base = n as u32 * 1000;
+                        let mut new = 0;
+                        for grain in first / size..(first + len).div_ceil(size) {
+                            if counts[grain as usize] > 0 && places[grain as usize].is_none() {
+                                places[grain as usize] = Some(base + grain * size - first);
+                                new += size.min(blocks - grain * size);
+                            }
+                        }
+                        prop_assert_eq!(blob.put(first, len, at(base)), new);
+                    }
+                }
+                let expected: Vec<u32> = (0..blocks).map(|block| counts[(block / size) as usize]).collect();
+                prop_assert_eq!(blob.counts(), expected);
+                for run in blob.living() {
+                    for block in run.first..run.first + run.blocks {
+                        let place = places[(block / size) as usize].map(|at| at + block % size);
+                        prop_assert_eq!(run.place.map(|place| place.block + block - run.first), place);
+                    }
+                }
+                let again = Blob::decode(&blob.encode());
+                prop_assert_eq!(again.as_ref(), Some(&blob));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(blob) = Blob::decode(&bytes) {
+                prop_assert_eq!(Blob::decode(&blob.encode()), Some(blob));
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Whether all records agree. Invariants, by the numbers of `docs/bluestore.md`:
+//!
+//! 1. each extent names blocks of a blob that live; as many extents name each grain of a blob as the blob's record says;
+//! 2. each zone has as many living blocks as its record says, and the life that blobs' records say;
+//! 3. what has no place is deferred, and nothing else is;
+//! 4. spans and omaps belong to an object, and an object to one collection;
+//! 5. the sums over all objects are right;
+//! 6. headers of runs say whose all living blocks are (looked at with `deep`).
+
+use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::codec::Reader;
+use crate::core::Core;
+use crate::id::{CollectionId, ObjectId, bits_of};
+use crate::keyvalue::{Family, Pair};
+use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
+use crate::run::{RunHeader, RunPiece};
+use crate::table::Sums;
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Sentences, one for each thing that is wrong.
+    pub wrong: Vec<String>,
+    /// Objects that were looked at.
+    pub objects: u64,
+    /// Blobs that were.
+    pub blobs: u64,
+    /// Bytes that were read and compared with their checksums.
+    pub read: u64,
+}
+
+struct Check<'a> {
+    core: &'a Core,
+    report: Report,
+    /// Numbers of objects, and their sizes.
+    numbers: HashMap<u64, u64>,
+    omaps: HashMap<u64, ObjectId>,
+    /// How often each block is named, of each blob.
+    named: HashMap<BlobId, Vec<u32>>,
+    live: BTreeMap<u32, u64>,
+    sums: Sums,
+    /// What headers of runs say, by zone and block.
+    runs: BTreeMap<(u32, u32), RunPiece>,
+}
+
+/// See the module. All is durable.
+pub(crate) fn check(core: &Core, deep: bool) -> Result<Report> {
+    let _preparing = core.prepare();
+    let mut check = Check {
+        core,
+        report: Report::default(),
+        numbers: HashMap::new(),
+        omaps: HashMap::new(),
+        named: HashMap::new(),
+        live: BTreeMap::new(),
+        sums: Sums::default(),
+        runs: BTreeMap::new(),
+    };
+    if deep {
+        check.read_headers()?;
+    }
+    check.objects()?;
+    check.spans()?;
+    check.blobs(deep)?;
+    check.deferred()?;
+    check.omaps()?;
+    check.zones();
+    Ok(check.report)
+}
+
+impl Check<'_> {
+    fn wrong(&mut self, sentence: impl Into<String>) {
+        self.report.wrong.push(sentence.into());
+    }
+
+    fn each(&self, family: Family, mut each: impl FnMut(Pair) -> Result<()>) -> Result<()> {
+        let mut next = Some(Vec::new());
+        while let Some(from) = next {
+            let (pairs, more) = self.core.pairs(family, &from, None, 1024, None)?;
+            pairs.into_iter().try_for_each(&mut each)?;
+            next = more;
+        }
+        Ok(())
+    }
+
+    fn all(&self, family: Family) -> Result<Vec<Pair>> {
+        let mut all = Vec::new();
+        self.each(family, |pair| {
+            all.push(pair);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Reads the headers of all runs, zone by zone, until something else stands there.
+    fn read_headers(&mut self) -> Result<()> {
+        let zones: Vec<_> = self.core.state().table.iter().map(|(zone, z)| (zone, z.life)).collect();
+        let volume = self.core.tenant.volume();
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        for (zone, life) in zones {
+            let (start, end) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
+            let mut at = 1u64;
+            while at < end {
+                match volume.read(&mut block, start + at * BLOCK, Tag::new(Cause::Recovery)) {
+                    Err(error) if is_of_bytes(&error) || matches!(error.fault, Fault::InvalidInput(_)) => break,
+                    read => read?,
+                }
+                let Some(header) = RunHeader::decode(&block).filter(|header| header.life == life) else { break };
+                at += 1;
+                for piece in header.pieces {
+                    self.runs.insert((zone, at as u32), piece);
+                    at += u64::from(piece.blocks);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether headers of runs say that these blocks are the blob's.
+    fn is_in_runs(&self, id: BlobId, run: &Run, place: Place) -> bool {
+        (0..run.blocks).all(|n| {
+            let at = place.block + n;
+            let before = self.runs.range((place.zone, 0)..=(place.zone, at)).next_back();
+            before.is_some_and(|((_, first), piece)| {
+                piece.blob == id && at - first < piece.blocks && piece.first + (at - first) == run.first + n
+            })
+        })
+    }
+
+    fn objects(&mut self) -> Result<()> {
+        let mut collections = Vec::new();
+        for (key, value) in self.all(Family::Collections)? {
+            match CollectionId::of_key(&key).zip(bits_of(&value)) {
+                Some(one) => collections.push(one),
+                None => self.wrong("a collection's record makes no sense"),
+            }
+        }
+        for (key, value) in self.all(Family::Onodes)? {
+            let Some((id, onode)) = ObjectId::of_key(&key).zip(Onode::decode(&value)) else {
+                self.wrong("an object's record makes no sense");
+                continue;
+            };
+            self.report.objects += 1;
+            let homes = collections.iter().filter(|(collection, bits)| collection.has(*bits, &id)).count();
+            if homes != 1 {
+                self.wrong(format!("{id} is in {homes} collections"));
+            }
+            if self.numbers.insert(onode.number, onode.size).is_some() {
+                self.wrong(format!("{id} has the number {} of another object", onode.number));
+            }
+            if onode.omap > 0 && self.omaps.insert(onode.omap, id.clone()).is_some() {
+                self.wrong(format!("{id} has the omap of another object"));
+            }
+            self.sums.objects += 1;
+            self.sums.bytes += onode.size as i64;
+            self.name(&id.to_string(), 0, &onode.first.0, onode.size);
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, whose: &str, span: u64, extents: &[Extent], size: u64) {
+        for extent in extents {
+            let counts = self.named.entry(extent.blob).or_default();
+            let end = (extent.first + extent.blocks) as usize;
+            counts.resize(counts.len().max(end), 0);
+            counts[extent.first as usize..end].iter_mut().for_each(|count| *count += 1);
+            if span * SPAN + u64::from(extent.end()) > size.div_ceil(BLOCK) {
+                self.wrong(format!("{whose} has blocks behind its end"));
+            }
+        }
+    }
+
+    fn spans(&mut self) -> Result<()> {
+        for (key, value) in self.all(Family::Extents)? {
+            let read = of_span_key(&key).and_then(|(number, n)| Some((number, n, Span::of_record(&value, number)?)));
+            let Some((number, n, span)) = read else {
+                self.wrong("extents of an object make no sense");
+                continue;
+            };
+            match self.numbers.get(&number) {
+                Some(size) => self.name(&format!("object number {number}"), n, &span.0, *size),
+                None => self.wrong(format!("extents belong to object number {number}, which does not exist")),
+            }
+        }
+        Ok(())
+    }
+
+    fn blobs(&mut self, deep: bool) -> Result<()> {
+        for (key, value) in self.all(Family::Blobs)? {
+            let Some((id, blob)) = BlobId::of_key(&key).zip(Blob::decode(&value)) else {
+                self.wrong("a blob's record makes no sense");
+                continue;
+            };
+            self.report.blobs += 1;
+            let name = id.to_string();
+            let mut named = self.named.remove(&id).unwrap_or_default();
+            named.resize(blob.blocks as usize, 0);
+            if !agree(&blob, &named) {
+                self.wrong(format!("{name} is named by other extents than its record says"));
+            }
+            for run in blob.living() {
+                let Some(place) = run.place else {
+                    self.sums.deferred += i64::from(run.blocks);
+                    continue;
+                };
+                *self.live.entry(place.zone).or_default() += u64::from(run.blocks);
+                let life = self.core.state().table.get(place.zone).map(|z| z.life as u32);
+                if life != Some(place.life) {
+                    self.wrong(format!("{name} is in another life of zone {}", place.zone));
+                }
+                if deep && !self.is_in_runs(id, &run, place) {
+                    self.wrong(format!("{name} is not in the header of its run in zone {}", place.zone));
+                }
+            }
+            if deep {
+                self.bytes(id, &blob)?;
+            }
+        }
+        for id in std::mem::take(&mut self.named).into_keys() {
+            self.wrong(format!("extents name {id}, which does not exist"));
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, id: BlobId, blob: &Blob) -> Result<()> {
+        for run in blob.living() {
+            let deferred = || self.core.get(Family::Deferred, &id.key());
+            let wrong = match self.core.fetch((blob, run.first, run.blocks), None, deferred) {
+                Ok(Some(bytes)) => {
+                    self.report.read += bytes.len() as u64;
+                    continue;
+                }
+                Ok(None) => "is not where its record says".into(),
+                Err(error) if is_of_bytes(&error) => format!("cannot be read: {error}"),
+                Err(error) => return Err(error),
+            };
+            self.wrong(format!("{id}, written from byte {} on, {wrong}", blob.offset * BLOCK));
+        }
+        Ok(())
+    }
+
+    fn deferred(&mut self) -> Result<()> {
+        for (key, value) in self.all(Family::Deferred)? {
+            let Some(id) = BlobId::of_key(&key) else {
+                self.wrong("the key of a deferred blob makes no sense");
+                continue;
+            };
+            match self.core.blob(id)? {
+                Some(blob) if blob.deferred().next().is_none() => {
+                    self.wrong(format!("{id} has a place and is deferred"))
+                }
+                Some(blob) if value.len() as u64 == u64::from(blob.blocks) * BLOCK => {}
+                Some(_) => self.wrong(format!("{id} is deferred with another length")),
+                None => self.wrong(format!("{id} is deferred and does not exist")),
+            }
+        }
+        Ok(())
+    }
+
+    fn omaps(&mut self) -> Result<()> {
+        for (key, _) in self.all(Family::Omap)? {
+            match Reader(&key).ordered() {
+                Some(omap) if self.omaps.contains_key(&omap) => {}
+                _ => self.wrong("a pair of an omap belongs to no object"),
+            }
+        }
+        Ok(())
+    }
+
+    fn zones(&mut self) {
+        let (table, sums) = {
+            let state = self.core.state();
+            (state.table.iter().map(|(zone, z)| (zone, z.live)).collect::<BTreeMap<_, _>>(), state.sums)
+        };
+        for (zone, live) in &table {
+            let found = self.live.remove(zone).unwrap_or(0);
+            if found != *live {
+                self.wrong(format!("{found} blocks live in zone {zone}, and its record says {live}"));
+            }
+        }
+        if sums != self.sums {
+            self.wrong(format!("the sums over all objects are {:?}, and the record says {sums:?}", self.sums));
+        }
+    }
+}
+
+/// Whether the blob's counts are those of its extents. A grain counts extents that touch any of its blocks, so its count is at least that of each block.
+fn agree(blob: &Blob, named: &[u32]) -> bool {
+    let counts = blob.counts();
+    let grain = 1usize << blob.grain();
+    named.len() == counts.len()
+        && named.chunks(grain).zip(counts.chunks(grain)).all(|(named, counts)| {
+            let most = named.iter().copied().max().unwrap_or(0);
+            let all: u64 = named.iter().map(|n| u64::from(*n)).sum();
+            counts.iter().all(|count| *count >= most && u64::from(*count) <= all)
+        })
+}
+
+fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
+}

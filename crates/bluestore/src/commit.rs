@@ -1,0 +1,327 @@
+//! Group commit: data to zones, one flush, metadata to the key-value store, callbacks.
+//!
+//! What was prepared before a commit begins is one group. Whoever needs a group durable commits it, or waits for whoever does. Committed records name flushed bytes
+//! only, and a zone is given back only after the records that dropped its last blob are durable.
+
+use crate::blob::{BLOCK, Blob, BlobId, Run};
+use crate::core::{ALL, Core, Fresh, State};
+use crate::data::{Placed, Stream, Todo};
+use crate::keyvalue::Family;
+use crate::layer::Layer;
+use crate::lock::{lock, wait};
+use crate::run::RunPiece;
+use crate::table::{Sums, Zone, zone_key};
+use crate::transaction::Callback;
+use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Bytes of deferred blobs that one commit packs at most.
+const PACKED: u64 = 16 << 20;
+
+/// The right to commit; given back when dropped.
+#[must_use]
+struct Committing<'a>(&'a Core);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.committing) = false;
+        self.0.committed.notify_all();
+    }
+}
+
+/// A group that is being committed.
+struct Group {
+    number: u64,
+    fresh: Vec<Fresh>,
+    callbacks: Vec<Callback>,
+    promised: u64,
+    /// Zones as the group's records will have them: those that have changed, and others.
+    zones: BTreeMap<u32, Zone>,
+    changed: BTreeSet<u32>,
+    /// And the sums.
+    sums: Sums,
+}
+
+/// A blob that was deferred by an earlier group and gets a place with this one: its record as that group left it.
+type Packed = BTreeMap<BlobId, Blob>;
+
+impl Core {
+    /// Returns when this group is durable.
+    ///
+    /// # Errors
+    /// Those of the drive and of the key-value store: nothing of this store becomes durable any more then.
+    pub fn commit(&self, group: u64) -> Result<()> {
+        loop {
+            let done = || {
+                let state = self.state();
+                (state.durable >= group).then_some(Ok(())).or_else(|| state.failed.clone().map(Err))
+            };
+            match self.lead(done) {
+                Ok(done) => return done,
+                Err(_committing) => self.commit_one(false)?,
+            }
+        }
+    }
+
+    /// Packs deferred blobs, if there are any, and commits what has gathered. False: there was nothing to do.
+    ///
+    /// # Errors
+    /// As [`Core::commit`].
+    pub fn pack(&self) -> Result<bool> {
+        let Err(_committing) = self.lead(|| None::<std::convert::Infallible>);
+        let some = {
+            let state = self.state();
+            state.sums.deferred > 0 || !state.current.is_empty()
+        };
+        if some {
+            self.commit_one(true)?;
+        }
+        Ok(some)
+    }
+
+    /// Waits until this is so, or for the right to commit, which is an error here.
+    fn lead<T>(&self, so: impl Fn() -> Option<T>) -> Result<T, Committing<'_>> {
+        let mut committing = lock(&self.committing);
+        loop {
+            if let Some(so) = so() {
+                return Ok(so);
+            }
+            if !std::mem::replace(&mut *committing, true) {
+                return Err(Committing(self));
+            }
+            committing = wait(&self.committed, committing);
+        }
+    }
+
+    fn commit_one(&self, pack: bool) -> Result<()> {
+        if let Some(error) = &self.state().failed {
+            return Err(error.clone());
+        }
+        let group = self.begin();
+        let number = group.number;
+        let pack = pack || group.sums.deferred.max(0) as u64 * BLOCK >= self.options.pack_from;
+        self.carry_out(group, pack).map_err(|(error, callbacks)| {
+            tracing::error!(%error, group = number, "a commit failed; the store takes no more until it is opened anew");
+            let name = self.tenant.volume().name();
+            let poisoned = Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again");
+            let callbacks = {
+                let mut state = self.state();
+                state.failed.get_or_insert(poisoned);
+                callbacks.into_iter().chain(std::mem::take(&mut state.callbacks)).collect::<Vec<_>>()
+            };
+            callbacks.into_iter().for_each(|told| told(Err(error.clone())));
+            error
+        })
+    }
+
+    /// What has gathered is a group from here on, and the next one gathers.
+    fn begin(&self) -> Group {
+        let mut state = self.state();
+        let number = state.group;
+        state.group += 1;
+        state.committing = std::mem::take(&mut state.current);
+        let changed = state.table.take_changed();
+        let wanted = state.table.iter().filter(|(zone, z)| z.open || changed.contains(zone));
+        let zones: BTreeMap<u32, Zone> = wanted.map(|(zone, z)| (zone, *z)).collect();
+        Group {
+            number,
+            fresh: std::mem::take(&mut state.fresh),
+            callbacks: std::mem::take(&mut state.callbacks),
+            promised: std::mem::take(&mut state.room.gathered),
+            zones,
+            changed,
+            sums: state.sums,
+        }
+    }
+
+    fn carry_out(&self, mut group: Group, pack: bool) -> Result<(), (Error, Vec<Callback>)> {
+        let done = self.write_group(&mut group, pack);
+        let callbacks = std::mem::take(&mut group.callbacks);
+        match done {
+            Ok(()) => {
+                callbacks.into_iter().for_each(|told| told(Ok(())));
+                Ok(())
+            }
+            Err(error) => Err((error, callbacks)),
+        }
+    }
+
+    fn write_group(&self, group: &mut Group, pack: bool) -> Result<()> {
+        let mut todo = self.fresh_of(group)?;
+        let packed = if pack { self.deferred(&mut todo)? } else { Packed::new() };
+        let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
+        if !placed.is_empty() {
+            self.flush_data(group.number)?;
+        }
+        let changes = {
+            // Nobody has looked at these blobs' records and is about to change them.
+            let _preparing = self.prepare();
+            let mut state = self.state();
+            let state = &mut *state;
+            self.place(state, group, &placed, &packed)?;
+            defer(state, group, &left, &packed);
+            for zone in self.data.take_closed() {
+                if state.table.close(zone) {
+                    self.tenant.forget(ZoneId(zone), state.group);
+                }
+            }
+            for (zone, z) in group.zones.iter().filter(|(zone, _)| group.changed.contains(zone)) {
+                match z.live {
+                    0 => state.committing.delete(Family::Zones, zone_key(*zone)),
+                    _ => state.committing.put(Family::Zones, zone_key(*zone), z.encode()),
+                }
+            }
+            if !state.committing.is_empty() {
+                state.committing.put(Family::Statistics, ALL.to_vec(), group.sums.encode());
+            }
+            state.committing.changes()
+        };
+        if !changes.is_empty() {
+            self.kv.write(&changes)?;
+        }
+        self.end(group);
+        Ok(())
+    }
+
+    /// Blobs of the group that live, with their bytes.
+    fn fresh_of(&self, group: &Group) -> Result<Vec<Todo>> {
+        let state = self.state();
+        let mut all = Vec::with_capacity(group.fresh.len());
+        for fresh in &group.fresh {
+            let Some(Some(record)) = state.committing.get(Family::Blobs, &fresh.blob.key()) else { continue };
+            let blob = self.decode(record)?;
+            let Some(bytes) = state.bytes.get(&fresh.blob) else { continue };
+            all.extend(todo(fresh.blob, &blob, fresh.stream, bytes));
+        }
+        Ok(all)
+    }
+
+    fn decode(&self, record: &[u8]) -> Result<Blob> {
+        Blob::decode(record).ok_or_else(|| self.corrupt("a blob's record"))
+    }
+
+    /// Deferred blobs of earlier groups, in the order of their places in objects.
+    fn deferred(&self, todo: &mut Vec<Todo>) -> Result<Packed> {
+        let (mut all, mut bytes, mut next) = (Packed::new(), 0, Some(Vec::new()));
+        let mut found = Vec::new();
+        while let Some(from) = next.take().filter(|_| bytes < PACKED) {
+            let pairs = self.kv.pairs(Family::Deferred, &from, None, 256)?;
+            next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
+            for (key, value) in pairs {
+                let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a deferred blob")) };
+                let record = self.kv.get(Family::Blobs, &key)?;
+                let Some(record) = record else { return Err(self.corrupt("a deferred blob without a record")) };
+                let blob = self.decode(&record)?;
+                if value.len() as u64 != u64::from(blob.blocks) * BLOCK {
+                    return Err(self.corrupt("the length of a deferred blob"));
+                }
+                bytes += value.len() as u64;
+                let mut aligned = AlignedBuf::zeroed(value.len());
+                aligned.copy_from_slice(&value);
+                found.push((id, blob.offset, Arc::new(aligned)));
+                all.insert(id, blob);
+            }
+        }
+        found.sort_by_key(|(id, offset, _)| (id.onode, *offset, id.number));
+        for (id, _, bytes) in found {
+            todo.extend(self::todo(id, &all[&id], Stream::Hot, &bytes));
+        }
+        Ok(all)
+    }
+
+    /// Writes the places down: in the group's records, and in what later transactions have made of them.
+    fn place(&self, state: &mut State, group: &mut Group, placed: &[Placed], packed: &Packed) -> Result<()> {
+        for Placed { todo, place } in placed {
+            let (id, first, blocks) = (todo.piece.blob, todo.piece.first, todo.piece.blocks);
+            let key = id.key();
+            let put = |record: Option<&Vec<u8>>| -> Result<Option<(Blob, u32)>> {
+                let Some(record) = record else { return Ok(None) };
+                let mut blob = self.decode(record)?;
+                let live = blob.put(first, blocks, *place);
+                Ok(Some((blob, live)))
+            };
+            let then = match (state.committing.get(Family::Blobs, &key), packed.get(&id)) {
+                (Some(record), _) => put(record)?,
+                (None, Some(blob)) => put(Some(&blob.encode()))?,
+                (None, None) => None,
+            };
+            let now = match state.current.get(Family::Blobs, &key) {
+                Some(record) => put(record)?,
+                None => then.clone(),
+            };
+            let deferred = packed.contains_key(&id);
+            if let Some((blob, _)) = &then {
+                state.committing.put(Family::Blobs, key.clone(), blob.encode());
+                if deferred && blob.deferred().next().is_none() {
+                    state.committing.delete(Family::Deferred, key.clone());
+                }
+            }
+            if let (Some((blob, _)), true) = (&now, state.current.get(Family::Blobs, &key).is_some()) {
+                state.current.put(Family::Blobs, key, blob.encode());
+            }
+            let [then, now] = [then, now].map(|blob| blob.map_or(0, |(_, live)| u64::from(live)));
+            if let Some(z) = state.table.get(place.zone).copied() {
+                group.zones.entry(place.zone).or_insert(Zone { live: 0, ..z }).live += then;
+                group.changed.insert(place.zone);
+            }
+            state.table.add(place.zone, now);
+            if deferred {
+                group.sums.deferred -= then as i64;
+                state.sums.deferred -= now as i64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group is durable.
+    fn end(&self, group: &Group) {
+        let free = {
+            let mut state = self.state();
+            state.committing = Layer::default();
+            state.durable = group.number;
+            state.room.promised = state.room.promised.saturating_sub(group.promised);
+            for fresh in &group.fresh {
+                state.bytes.remove(&fresh.blob);
+            }
+            let mut free = self.tenant.forgotten(group.number);
+            free.retain(|zone| self.data.forget(zone.0));
+            free.iter().for_each(|zone| state.table.remove(zone.0));
+            free
+        };
+        self.tenant.free(&free, group.number);
+    }
+}
+
+/// What of a blob needs a place.
+fn todo(id: BlobId, blob: &Blob, stream: Stream, bytes: &Arc<AlignedBuf>) -> Vec<Todo> {
+    let piece = |run: Run| RunPiece { blob: id, offset: blob.offset, first: run.first, blocks: run.blocks };
+    let all = blob.deferred().map(|run| Todo { stream, piece: piece(run), bytes: bytes.clone(), grain: blob.grain() });
+    all.collect()
+}
+
+/// There was no room for these: the key-value store takes their bytes.
+fn defer(state: &mut State, group: &mut Group, left: &[Todo], packed: &Packed) {
+    for todo in left.iter().filter(|todo| !packed.contains_key(&todo.piece.blob)) {
+        let key = todo.piece.blob.key();
+        if state.bytes.remove(&todo.piece.blob).is_none() {
+            // Another piece of it.
+            continue;
+        }
+        state.committing.put(Family::Deferred, key.clone(), todo.bytes.to_vec());
+        let blocks = |record: Option<&Vec<u8>>| {
+            let blob = record.and_then(|record| Blob::decode(record))?;
+            Some(blob.deferred().map(|run| i64::from(run.blocks)).sum::<i64>())
+        };
+        let then = blocks(state.committing.get(Family::Blobs, &key).flatten());
+        let now = match state.current.get(Family::Blobs, &key) {
+            Some(record) => blocks(record),
+            None => then,
+        };
+        group.sums.deferred += then.unwrap_or(0);
+        state.sums.deferred += now.unwrap_or(0);
+        if now.is_none() {
+            state.current.delete(Family::Deferred, key);
+        }
+    }
+}

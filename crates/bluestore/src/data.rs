@@ -1,0 +1,92 @@
+//! Data on their way to zones: what needs a place, and the zones that are being written.
+
+use crate::blob::{BLOCK, MAX_GRAIN, Place};
+use crate::lock::lock;
+use crate::run::{MOST, RunPiece};
+use imbrex_device::AlignedBuf;
+use imbrex_zones::write::{RecordOptions, RecordWriter};
+use imbrex_zones::{OpenZone, Tenant};
+use std::sync::{Arc, Mutex};
+
+/// Where blobs go: those that live and die alike go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stream {
+    /// Long writes.
+    Cold,
+    /// Short ones, and what will be gone soon.
+    Hot,
+}
+
+/// Blocks of a blob that need a place.
+#[derive(Clone)]
+pub(crate) struct Todo {
+    pub stream: Stream,
+    pub piece: RunPiece,
+    /// All of the blob.
+    pub bytes: Arc<AlignedBuf>,
+    /// Blocks of its grains, as a power of two.
+    pub grain: u8,
+}
+
+/// Such blocks that have one.
+pub(crate) struct Placed {
+    pub todo: Todo,
+    pub place: Place,
+}
+
+impl Placed {
+    /// Where they end in the zone, in bytes.
+    pub fn end(&self) -> u64 {
+        u64::from(self.place.block + self.todo.piece.blocks) * BLOCK
+    }
+}
+
+/// See the module.
+pub(crate) struct Data {
+    pub records: Arc<RecordWriter>,
+    /// The zones that the streams write to, by stream; whoever commits has them.
+    pub open: Mutex<[Option<OpenZone>; 2]>,
+    /// Zones that take no more, since the last [`Data::take_closed`].
+    pub closed: Mutex<Vec<u32>>,
+    /// Blocks that the smallest zone takes, its header aside.
+    capacity: u64,
+}
+
+impl Data {
+    pub fn new(tenant: &Tenant) -> Data {
+        let options = RecordOptions { gather: 1 << 20, block: BLOCK as usize, zones_at_once: None };
+        let capacity = (tenant.volume().least_capacity() / BLOCK).saturating_sub(1);
+        Data {
+            records: Arc::new(RecordWriter::new(tenant, options)),
+            open: Mutex::default(),
+            closed: Mutex::default(),
+            capacity,
+        }
+    }
+
+    /// The longest grain that a zone of this drive takes without waste, as a power of two of blocks.
+    pub fn longest_grain(&self) -> u8 {
+        ((self.capacity / 8).max(1).ilog2() as u8).min(MAX_GRAIN)
+    }
+
+    /// Blocks of data that a zone surely takes, with headers of runs and a rest at its end that is too short.
+    pub fn zone_takes(&self) -> u64 {
+        let headers = self.capacity / MOST as u64 + 2;
+        self.capacity.saturating_sub(headers + (1 << self.longest_grain())).max(1)
+    }
+
+    /// Copies bytes that are not on the drive yet.
+    pub fn in_memory(&self, zone: u32, at: u64, out: &mut [u8]) -> bool {
+        self.records.read(zone, at, out)
+    }
+
+    /// What the record writer thinks of zones that are to be given back.
+    pub fn forget(&self, zone: u32) -> bool {
+        self.records.forget(zone)
+    }
+
+    /// Zones to which nothing more goes, when all that was written there counts.
+    pub fn take_closed(&self) -> Vec<u32> {
+        std::mem::take(&mut *lock(&self.closed))
+    }
+}

@@ -1,0 +1,384 @@
+//! A transaction that is being prepared: what it changes, over what is there. Nothing of it counts before it is published.
+
+use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::core::{Core, Fresh, NEXT};
+use crate::data::Stream;
+use crate::id::{CollectionId, ObjectId, bits_of};
+use crate::keyvalue::{Family, Pair};
+use crate::layer::Layer;
+use crate::onode::{Extent, Onode, SPAN, Span, keys_of, of_span_key, span_key};
+use crate::table::Sums;
+use crate::transaction::Callback;
+use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+/// The key-value store knows of so many numbers beforehand.
+const AHEAD: u64 = 4096;
+
+/// An object that the transaction looks at.
+pub(crate) struct Object {
+    pub id: ObjectId,
+    pub onode: Onode,
+    /// Spans behind the first, and whether they have changed.
+    spans: BTreeMap<u64, (Span, bool)>,
+    changed: bool,
+}
+
+struct Held {
+    blob: Blob,
+    /// Blocks of it that were deferred when it was looked up.
+    deferred: u32,
+    changed: bool,
+}
+
+/// See the module.
+pub(crate) struct Draft<'a> {
+    pub core: &'a Core,
+    pub layer: Layer,
+    /// By key; `None`: it is not there.
+    objects: BTreeMap<Vec<u8>, Option<Object>>,
+    /// Collections that were looked up or changed, and their bits.
+    collections: BTreeMap<CollectionId, Option<u8>>,
+    blobs: BTreeMap<BlobId, Held>,
+    bytes: BTreeMap<BlobId, Arc<AlignedBuf>>,
+    fresh: Vec<Fresh>,
+    dead: Vec<(Place, u32)>,
+    pub sums: Sums,
+    next: u64,
+    version: u64,
+}
+
+impl Object {
+    /// The span has changed.
+    pub fn change(&mut self, span: u64) {
+        self.spans.entry(span).and_modify(|(_, changed)| *changed = true);
+    }
+
+    /// The span has these extents.
+    pub fn set_span(&mut self, span: u64, extents: Span) {
+        match span {
+            0 => self.onode.first = extents,
+            _ => drop(self.spans.insert(span, (extents, true))),
+        }
+    }
+}
+
+fn count(runs: impl Iterator<Item = Run>) -> u32 {
+    runs.map(|run| run.blocks).sum()
+}
+
+impl<'a> Draft<'a> {
+    /// Whoever calls has the right to prepare.
+    pub fn new(core: &'a Core) -> Draft<'a> {
+        let (next, version) = {
+            let state = core.state();
+            (state.next, state.version + 1)
+        };
+        Draft {
+            core,
+            layer: Layer::default(),
+            objects: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            blobs: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            fresh: Vec::new(),
+            dead: Vec::new(),
+            sums: Sums::default(),
+            next,
+            version,
+        }
+    }
+
+    pub fn refuse(&self, code: Code, sentence: impl Into<Arc<str>>) -> Error {
+        self.core.refuse(code, sentence)
+    }
+
+    pub fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.layer.get(family, key) {
+            Some(value) => Ok(value.cloned()),
+            None => self.core.get(family, key),
+        }
+    }
+
+    pub fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<(Vec<Pair>, Option<Vec<u8>>)> {
+        self.core.pairs(family, from, to, 1024, Some(&self.layer))
+    }
+
+    /// A number that no object had.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The bits of a collection, if it is there.
+    pub fn bits(&mut self, collection: CollectionId) -> Result<Option<u8>> {
+        if let Some(bits) = self.collections.get(&collection) {
+            return Ok(*bits);
+        }
+        let found = self.get(Family::Collections, &collection.key())?;
+        let bits =
+            found.map(|value| bits_of(&value).ok_or_else(|| self.core.corrupt("a collection's record"))).transpose()?;
+        self.collections.insert(collection, bits);
+        Ok(bits)
+    }
+
+    pub fn set_bits(&mut self, collection: CollectionId, bits: Option<u8>) {
+        match bits {
+            Some(bits) => self.layer.put(Family::Collections, collection.key(), vec![bits]),
+            None => self.layer.delete(Family::Collections, collection.key()),
+        }
+        self.collections.insert(collection, bits);
+    }
+
+    /// Whether a collection has objects.
+    pub fn has_objects(&self, collection: CollectionId, bits: u8) -> Result<bool> {
+        if self.objects.values().flatten().any(|object| collection.has(bits, &object.id)) {
+            return Ok(true);
+        }
+        let (from, to) = collection.range(bits);
+        // What is deleted here is so in the layer.
+        Ok(!self.core.pairs(Family::Onodes, &from, to.as_deref(), 1, Some(&self.layer))?.0.is_empty())
+    }
+
+    fn object(&mut self, id: &ObjectId) -> Result<&mut Option<Object>> {
+        let key = id.key();
+        if !self.objects.contains_key(&key) {
+            let found = self.core.onode(&key)?;
+            let object = found.map(|onode| Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: false });
+            self.objects.insert(key.clone(), object);
+        }
+        self.objects.get_mut(&key).ok_or_else(|| self.core.corrupt("a look at an object"))
+    }
+
+    pub fn is_there(&mut self, id: &ObjectId) -> Result<bool> {
+        Ok(self.object(id)?.is_some())
+    }
+
+    /// Takes an object out of the draft, to be given back by [`Draft::put`].
+    pub fn take(&mut self, id: &ObjectId) -> Result<Object> {
+        let there = self.object(id)?.take();
+        there.ok_or_else(|| self.refuse(Code::NotFound, format!("{id} does not exist")))
+    }
+
+    /// The same; one that is not there is made.
+    pub fn take_or_make(&mut self, id: &ObjectId) -> Result<Object> {
+        if let Some(object) = self.object(id)?.take() {
+            return Ok(object);
+        }
+        id.check()?;
+        let onode = Onode::new(self.number());
+        self.sums.objects += 1;
+        Ok(Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: true })
+    }
+
+    /// The object is as it is here.
+    pub fn put(&mut self, mut object: Object) {
+        object.changed = true;
+        self.objects.insert(object.id.key(), Some(object));
+    }
+
+    /// As it was taken.
+    pub fn put_back(&mut self, object: Object) {
+        self.objects.insert(object.id.key(), Some(object));
+    }
+
+    /// The object has another name. Its key goes.
+    pub fn rename(&mut self, mut object: Object, to: &ObjectId) {
+        self.layer.delete(Family::Onodes, object.id.key());
+        object.id = to.clone();
+        self.put(object);
+    }
+
+    /// The object is gone, but for what is in it.
+    pub fn strike(&mut self, object: Object) {
+        let number = object.onode.number;
+        let (from, to) = keys_of(number);
+        self.layer.delete(Family::Onodes, object.id.key());
+        // Nothing of an object is behind its size.
+        if object.onode.size > SPAN * BLOCK {
+            self.layer.delete_range(Family::Extents, from, to);
+        }
+        self.sums.objects -= 1;
+        self.sums.bytes -= object.onode.size as i64;
+    }
+
+    pub fn resize(&mut self, object: &mut Object, size: u64) {
+        self.sums.bytes += size as i64 - object.onode.size as i64;
+        object.onode.size = size;
+    }
+
+    /// A span of an object.
+    pub fn span<'o>(&self, object: &'o mut Object, span: u64) -> Result<&'o mut Span> {
+        if span == 0 {
+            return Ok(&mut object.onode.first);
+        }
+        let number = object.onode.number;
+        match object.spans.entry(span) {
+            Entry::Occupied(there) => Ok(&mut there.into_mut().0),
+            Entry::Vacant(entry) => {
+                let found = self.get(Family::Extents, &span_key(number, span))?;
+                let extents = found.map_or(Some(Span::default()), |bytes| Span::of_record(&bytes, number));
+                let extents = extents.ok_or_else(|| self.core.corrupt("extents of an object"))?;
+                Ok(&mut entry.insert((extents, false)).0)
+            }
+        }
+    }
+
+    /// Spans of an object from `from` on that have extents, in order.
+    pub fn spans(&self, object: &mut Object, from: u64) -> Result<Vec<u64>> {
+        let number = object.onode.number;
+        let (_, end) = keys_of(number);
+        let mut next = Some(span_key(number, from.max(1)));
+        while let Some(from) = next {
+            let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end))?;
+            for (key, value) in pairs {
+                let span = of_span_key(&key).map(|(_, span)| span);
+                let read = span
+                    .zip(Span::of_record(&value, number))
+                    .ok_or_else(|| self.core.corrupt("extents of an object"))?;
+                object.spans.entry(read.0).or_insert((read.1, false));
+            }
+            next = more;
+        }
+        let first = (from == 0 && !object.onode.first.0.is_empty()).then_some(0);
+        let others = object.spans.range(from.max(1)..).filter(|(_, (span, _))| !span.0.is_empty());
+        Ok(first.into_iter().chain(others.map(|(span, _)| *span)).collect())
+    }
+
+    fn held(&mut self, id: BlobId) -> Result<&mut Held> {
+        if !self.blobs.contains_key(&id) {
+            let Some(blob) = self.core.blob(id)? else {
+                return Err(self.core.corrupt(format!("extents that name {id}, which is not there")));
+            };
+            let pending = self.core.state().bytes.contains_key(&id);
+            let deferred = if pending { 0 } else { count(blob.deferred()) };
+            self.blobs.insert(id, Held { blob, deferred, changed: false });
+        }
+        self.blobs.get_mut(&id).ok_or_else(|| self.core.corrupt("a look at a blob"))
+    }
+
+    /// A new blob of an object, of these bytes, at a block of it.
+    pub fn new_blob(&mut self, object: &mut Object, offset: u64, bytes: AlignedBuf) -> BlobId {
+        let id = BlobId { onode: object.onode.number, number: object.onode.next_blob };
+        object.onode.next_blob += 1;
+        let grain = object.onode.hint.grain().min(self.core.data.longest_grain());
+        let blob = Blob::new(offset, grain, &bytes);
+        if (bytes.len() as u64) < self.core.options.defer_below {
+            self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
+        } else {
+            let stream = if object.onode.hint.short_lived { Stream::Hot } else { Stream::Cold };
+            self.fresh.push(Fresh { blob: id, stream });
+            self.bytes.insert(id, Arc::new(bytes));
+        }
+        self.blobs.insert(id, Held { blob, deferred: 0, changed: true });
+        id
+    }
+
+    /// One more extent is there.
+    pub fn name(&mut self, extent: &Extent) -> Result<()> {
+        let held = self.held(extent.blob)?;
+        held.changed = true;
+        held.blob.name(extent.first, extent.blocks);
+        Ok(())
+    }
+
+    /// One is gone.
+    pub fn unname(&mut self, extent: &Extent) -> Result<()> {
+        let held = self.held(extent.blob)?;
+        held.changed = true;
+        let (dead, known) = held.blob.unname(extent.first, extent.blocks);
+        self.dead.extend(dead);
+        if known { Ok(()) } else { Err(self.core.corrupt("an extent that names a part of a blob that is gone")) }
+    }
+
+    /// What stands in a block of an object; `None`: zeros that take no room.
+    pub fn block(&mut self, object: &mut Object, block: u64) -> Result<Option<AlignedBuf>> {
+        let within = (block % SPAN) as u32;
+        let span = self.span(object, block / SPAN)?;
+        let Some(part) = span.0.iter().find_map(|extent| extent.part(within, within + 1)) else { return Ok(None) };
+        let bytes = self.bytes.get(&part.blob).cloned().or_else(|| self.core.state().bytes.get(&part.blob).cloned());
+        let blob = self.held(part.blob)?.blob.clone();
+        let deferred = || self.get(Family::Deferred, &part.blob.key());
+        let found = self.core.fetch((&blob, part.first, 1), bytes.as_ref().map(|bytes| &bytes[..]), deferred)?;
+        // Whoever has the right to prepare has the newest records.
+        found.map(Some).ok_or_else(|| self.core.corrupt(format!("the place of {}", part.blob)))
+    }
+
+    /// Writes down what has become of objects and blobs.
+    fn write_down(&mut self) {
+        for (key, object) in std::mem::take(&mut self.objects) {
+            let Some(mut object) = object.filter(|object| object.changed) else { continue };
+            object.onode.version = self.version;
+            self.layer.put(Family::Onodes, key, object.onode.encode());
+            let number = object.onode.number;
+            for (n, (span, _)) in object.spans.iter().filter(|(_, (_, changed))| *changed) {
+                let key = span_key(number, *n);
+                if span.0.is_empty() {
+                    self.layer.delete(Family::Extents, key);
+                } else {
+                    self.layer.put(Family::Extents, key, span.record(number));
+                }
+            }
+        }
+        for (id, held) in std::mem::take(&mut self.blobs) {
+            if !held.changed {
+                continue;
+            }
+            let now = if self.is_pending(id) { 0 } else { count(held.blob.deferred()) };
+            self.sums.deferred += i64::from(now) - i64::from(held.deferred);
+            let new = self.layer.get(Family::Deferred, &id.key()).is_some();
+            if held.deferred > 0 && now == 0 || held.blob.is_dead() && new {
+                self.layer.delete(Family::Deferred, id.key());
+            }
+            match held.blob.is_dead() {
+                true => self.layer.delete(Family::Blobs, id.key()),
+                false => self.layer.put(Family::Blobs, id.key(), held.blob.encode()),
+            }
+        }
+    }
+
+    fn is_pending(&self, id: BlobId) -> bool {
+        self.bytes.contains_key(&id) || self.core.state().bytes.contains_key(&id)
+    }
+
+    /// From here on everybody sees it. Returns the number of its group.
+    ///
+    /// # Errors
+    /// `NoSpace` where its bytes have no room. Then nothing has happened.
+    pub fn publish(mut self, callbacks: Vec<Callback>) -> Result<u64, (Error, Vec<Callback>)> {
+        self.write_down();
+        let blocks: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK).sum();
+        let more = blocks + self.sums.deferred.max(0) as u64;
+        let need = if blocks > 0 { blocks + Core::overhead(self.fresh.len() as u64) } else { 0 };
+        if more > 0
+            && let Err(error) = self.core.make_room(need + self.sums.deferred.max(0) as u64)
+        {
+            return Err((error, callbacks));
+        }
+        let mut state = self.core.state();
+        if let Some(error) = &state.failed {
+            return Err((error.clone(), callbacks));
+        }
+        let group = state.group;
+        state.room.promised += need;
+        state.room.gathered += need;
+        if self.next > state.ceiling {
+            state.ceiling = self.next + AHEAD;
+            self.layer.put(Family::Super, NEXT.to_vec(), state.ceiling.to_le_bytes().to_vec());
+        }
+        (state.next, state.version) = (self.next, self.version);
+        state.sums.add(self.sums);
+        state.current.absorb(self.layer);
+        state.bytes.extend(self.bytes);
+        state.fresh.extend(self.fresh);
+        state.callbacks.extend(callbacks);
+        for (place, blocks) in self.dead {
+            if state.table.sub(place.zone, place.life, blocks.into()) {
+                self.core.tenant.forget(ZoneId(place.zone), group);
+            }
+        }
+        Ok(group)
+    }
+}

@@ -1,0 +1,66 @@
+//! What the fuzz target calls: hostile bytes where the store reads what it has written.
+
+use crate::blob::{BLOCK, Blob, BlobId};
+use crate::codec::Reader;
+use crate::id::{CollectionId, ObjectId};
+use crate::onode::{Onode, Span, of_span_key};
+use crate::run::RunHeader;
+use crate::super_block::SuperBlock;
+use crate::table::{Sums, Zone, of_zone_key};
+
+/// One record: a byte says of which kind, the rest is it. What is accepted, and written again, is the same when it is read.
+pub fn fuzz_records(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 9 {
+        0 => {
+            if let Some(onode) = Onode::decode(bytes) {
+                assert_eq!(Onode::decode(&onode.encode()), Some(onode));
+            }
+        }
+        1 => {
+            if let Some(span) = Span::of_record(bytes, 7) {
+                assert_eq!(Span::of_record(&span.record(7), 7), Some(span));
+            }
+        }
+        2 => fuzz_blob(bytes),
+        3 => {
+            if let Some(id) = ObjectId::of_key(bytes) {
+                assert_eq!(id.key(), bytes);
+            }
+        }
+        4 => {
+            // Sealed, so that what is behind the checksum is reached.
+            let mut block = vec![0; BLOCK as usize];
+            let len = bytes.len().min(block.len());
+            block[..len].copy_from_slice(&bytes[..len]);
+            let _ = RunHeader::decode(&block);
+            block[16..20].fill(0);
+            let crc = crc32c::crc32c(&block);
+            block[16..20].copy_from_slice(&crc.to_le_bytes());
+            if let Some(header) = RunHeader::decode(&block) {
+                let mut again = vec![0; BLOCK as usize];
+                header.encode_into(&mut again);
+                assert_eq!(RunHeader::decode(&again), Some(header));
+            }
+        }
+        5 => _ = SuperBlock { volume: [0; 16], tenant: 1 }.check(bytes),
+        6 => _ = (Zone::decode(bytes), of_zone_key(bytes), Sums::decode(bytes)),
+        7 => _ = (BlobId::of_key(bytes), of_span_key(bytes), CollectionId::of_key(bytes)),
+        _ => _ = (Reader(bytes).escaped(), Reader(bytes).ordered(), Reader(bytes).varint()),
+    }
+}
+
+/// A blob that is accepted can be named, overwritten and moved anyhow.
+fn fuzz_blob(bytes: &[u8]) {
+    let Some(mut blob) = Blob::decode(bytes) else { return };
+    assert_eq!(Blob::decode(&blob.encode()), Some(blob.clone()));
+    for first in 0..blob.blocks {
+        let blocks = (blob.blocks - first).min(3);
+        let (from, len) = blob.whole(first, blocks);
+        blob.name(first, blocks);
+        let _ = blob.find(from, len);
+        blob.put(from, len, crate::blob::Place { zone: 1, block: first, life: 2 });
+        let _ = blob.unname(first, blocks);
+    }
+    assert_eq!(Blob::decode(&blob.encode()), Some(blob));
+}

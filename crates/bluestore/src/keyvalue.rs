@@ -1,0 +1,84 @@
+//! What the store needs of a key-value store, in which all its metadata is.
+//!
+//! The store knows no more of it than this. It may be another engine of the same drive, or something else altogether.
+
+use imbrex_device::Result;
+
+/// Keys of one kind. Each has an order of its own, that of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Family {
+    /// The store itself.
+    Super,
+    /// Collections.
+    Collections,
+    /// Objects: the onodes.
+    Onodes,
+    /// Where an object's data are, in blobs; by its number and a piece of it.
+    Extents,
+    /// Blobs: where they are on the drive, who uses them, checksums; by the number of the object that wrote them.
+    Blobs,
+    /// Bytes of blobs that have no place of their own yet.
+    Deferred,
+    /// What users keep beside objects.
+    Omap,
+    /// Zones: their lives, and how many blocks live in them.
+    Zones,
+    /// Sums over all objects.
+    Statistics,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 9] = [
+        Family::Super,
+        Family::Collections,
+        Family::Onodes,
+        Family::Extents,
+        Family::Blobs,
+        Family::Deferred,
+        Family::Omap,
+        Family::Zones,
+        Family::Statistics,
+    ];
+
+    /// Its name where families have names: a letter.
+    pub fn name(self) -> &'static str {
+        ["S", "C", "O", "X", "P", "D", "M", "Z", "T"][self as usize]
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The key has this value.
+    Put(Family, Vec<u8>, Vec<u8>),
+    /// The key is gone.
+    Delete(Family, Vec<u8>),
+    /// All keys from the first on and before the second are gone. No other change of the batch is of such a key, but a [`Change::Put`] behind this.
+    DeleteRange(Family, Vec<u8>, Vec<u8>),
+}
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// A key-value store. Its calls may wait for a drive; the store holds no lock when it makes one.
+pub trait KeyValue: Send + Sync {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Pairs in order, from `from` on and before `to`, `most` of them at most, all of one moment.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>>;
+
+    /// Makes these changes, all or none, in this order. Durable when it returns.
+    ///
+    /// # Errors
+    /// Those of the drive, and `NoSpace`. Then the changes may be there after a restart or not. Whoever gets an error makes no more of them before.
+    fn write(&self, changes: &[Change]) -> Result<()>;
+}

@@ -1,0 +1,186 @@
+//! Reading of objects. Nobody waits for a transaction: what is read is looked at again, and read anew where the object has changed meanwhile.
+
+use crate::blob::{BLOCK, Blob, BlobId};
+use crate::core::Core;
+use crate::id::{CollectionId, ObjectId, bits_of};
+use crate::keyvalue::{Family, Pair};
+use crate::omap;
+use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
+use imbrex_device::{AlignedBuf, Code, Result};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// So often an object is read that others change all the time, before they have to wait.
+const TRIES: u32 = 4;
+
+/// An object, or what is known of it without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its attributes.
+    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What was said of its next writes.
+    pub hint: Hint,
+}
+
+/// A page of what is in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T, N> {
+    /// In order.
+    pub all: Vec<T>,
+    /// Where the next page begins; `None`: there is no more.
+    pub next: Option<N>,
+}
+
+impl Core {
+    fn bits(&self, collection: CollectionId) -> Result<u8> {
+        let record = self.get(Family::Collections, &collection.key())?;
+        let record = record.ok_or_else(|| self.refuse(Code::NotFound, format!("{collection} does not exist")))?;
+        bits_of(&record).ok_or_else(|| self.corrupt("a collection's record"))
+    }
+
+    fn find(&self, collection: CollectionId, id: &ObjectId) -> Result<Onode> {
+        let onode = match collection.has(self.bits(collection)?, id) {
+            true => self.onode(&id.key())?,
+            false => None,
+        };
+        onode.ok_or_else(|| self.refuse(Code::NotFound, format!("{id} does not exist in {collection}")))
+    }
+
+    pub fn stat(&self, collection: CollectionId, id: &ObjectId) -> Result<Stat> {
+        let Onode { size, attributes, hint, .. } = self.find(collection, id)?;
+        Ok(Stat { size, attributes, hint })
+    }
+
+    /// As many bytes as there are, at most `len`.
+    pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        for tried in 0.. {
+            // In the end the others wait.
+            let _preparing = (tried >= TRIES).then(|| self.prepare());
+            let onode = self.find(collection, id)?;
+            let read = self.read_extents(&onode, offset, len);
+            let same =
+                self.onode(&id.key())?.is_some_and(|now| (now.number, now.version) == (onode.number, onode.version));
+            match read {
+                Ok(Some(bytes)) if same => return Ok(bytes),
+                Ok(None) if same && tried > TRIES => break,
+                Err(error) if same => return Err(error),
+                // It has changed, or a blob has moved.
+                _ => {}
+            }
+        }
+        Err(self.corrupt(format!("the place of bytes of {id}")))
+    }
+
+    fn span(&self, onode: &Onode, span: u64) -> Result<Span> {
+        if span == 0 {
+            return Ok(onode.first.clone());
+        }
+        let found = self.get(Family::Extents, &span_key(onode.number, span))?;
+        let span = found.map_or(Some(Span::default()), |bytes| Span::of_record(&bytes, onode.number));
+        span.ok_or_else(|| self.corrupt("extents of an object"))
+    }
+
+    /// `None`: something was not where it was.
+    fn read_extents(&self, onode: &Onode, offset: u64, len: u64) -> Result<Option<Vec<u8>>> {
+        let end = offset.saturating_add(len).min(onode.size);
+        if offset >= end {
+            return Ok(Some(Vec::new()));
+        }
+        let mut out = vec![0; (end - offset) as usize];
+        let mut blobs = BTreeMap::new();
+        for span in offset / BLOCK / SPAN..=(end - 1) / BLOCK / SPAN {
+            let begin = span * SPAN;
+            let first = (offset / BLOCK).max(begin) - begin;
+            let last = end.div_ceil(BLOCK).min(begin + SPAN) - begin;
+            let extents = self.span(onode, span)?.0;
+            for part in extents.iter().filter_map(|extent| extent.part(first as u32, last as u32)) {
+                let Some(bytes) = self.read_extent(&part, &mut blobs)? else { return Ok(None) };
+                let at = (begin + u64::from(part.at)) * BLOCK;
+                let (from, to) = (offset.max(at), end.min(at + bytes.len() as u64));
+                out[(from - offset) as usize..(to - offset) as usize]
+                    .copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+            }
+        }
+        Ok(Some(out))
+    }
+
+    fn read_extent(&self, part: &Extent, blobs: &mut BTreeMap<BlobId, Blob>) -> Result<Option<AlignedBuf>> {
+        let id = part.blob;
+        let bytes = self.state().bytes.get(&id).cloned();
+        if let Entry::Vacant(entry) = blobs.entry(id) {
+            let Some(blob) = self.blob(id)? else { return Ok(None) };
+            entry.insert(blob);
+        }
+        let deferred = || self.get(Family::Deferred, &id.key());
+        self.fetch((&blobs[&id], part.first, part.blocks), bytes.as_ref().map(|bytes| &bytes[..]), deferred)
+    }
+
+    /// Objects of a collection in their order, from one on.
+    pub fn list(
+        &self,
+        collection: CollectionId,
+        from: Option<&ObjectId>,
+        most: usize,
+    ) -> Result<Page<ObjectId, ObjectId>> {
+        let (begin, end) = collection.range(self.bits(collection)?);
+        let from = from.map_or(begin.clone(), |from| from.key().max(begin));
+        let (pairs, next) = self.pairs(Family::Onodes, &from, end.as_deref(), most.max(1), None)?;
+        let id = |key: &[u8]| ObjectId::of_key(key).ok_or_else(|| self.corrupt("an object's key"));
+        let all: Vec<ObjectId> = pairs.iter().map(|(key, _)| id(key)).collect::<Result<_>>()?;
+        // The next page may begin between two keys.
+        let next = match next {
+            Some(next) => self.pairs(Family::Onodes, &next, end.as_deref(), 1, None)?.0.first().map(|(key, _)| id(key)),
+            None => None,
+        };
+        Ok(Page { all, next: next.transpose()? })
+    }
+
+    pub fn collections(&self) -> Result<Vec<(CollectionId, u8)>> {
+        let (mut all, mut next) = (Vec::new(), Some(Vec::new()));
+        while let Some(from) = next {
+            let (pairs, more) = self.pairs(Family::Collections, &from, None, 1024, None)?;
+            for (key, value) in pairs {
+                let one = CollectionId::of_key(&key).zip(bits_of(&value));
+                all.push(one.ok_or_else(|| self.corrupt("a collection's record"))?);
+            }
+            next = more;
+        }
+        Ok(all)
+    }
+
+    pub fn omap_header(&self, collection: CollectionId, id: &ObjectId) -> Result<Option<Vec<u8>>> {
+        match self.find(collection, id)?.omap {
+            0 => Ok(None),
+            omap => self.get(Family::Omap, &omap::header_key(omap)),
+        }
+    }
+
+    pub fn omap_get(&self, collection: CollectionId, id: &ObjectId, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let omap = self.find(collection, id)?.omap;
+        let get = |key: &&[u8]| match omap {
+            0 => Ok(None),
+            omap => self.get(Family::Omap, &omap::pair_key(omap, key)),
+        };
+        keys.iter().map(get).collect()
+    }
+
+    pub fn omap_page(
+        &self,
+        collection: CollectionId,
+        id: &ObjectId,
+        from: &[u8],
+        most: usize,
+    ) -> Result<Page<Pair, Vec<u8>>> {
+        let omap = self.find(collection, id)?.omap;
+        if omap == 0 {
+            return Ok(Page { all: Vec::new(), next: None });
+        }
+        let (from, end) = (omap::pair_key(omap, from), omap::end_key(omap));
+        let (pairs, next) = self.pairs(Family::Omap, &from, Some(&end), most.max(1), None)?;
+        let user = |key: &[u8]| omap::user_key(omap, key).to_vec();
+        let all = pairs.into_iter().map(|(key, value)| (user(&key), value)).collect();
+        Ok(Page { all, next: next.map(|key| user(&key)) })
+    }
+}

@@ -1,0 +1,285 @@
+//! The store as its user sees it, and how it opens.
+
+use crate::apply;
+use crate::blob::BLOCK;
+use crate::check::{self, Report};
+use crate::core::{ALL, Core, NEXT, Options, State};
+use crate::draft::Draft;
+use crate::id::{CollectionId, ObjectId};
+use crate::keyvalue::{Change, Family, KeyValue, Pair};
+use crate::read::{Page, Stat};
+use crate::super_block::SuperBlock;
+use crate::table::{Sums, Table, Zone, of_zone_key};
+use crate::transaction::{Callback, Step, Transaction};
+use imbrex_device::{Code, Error, Result, ZoneId};
+use imbrex_zones::{Budget, Tenant};
+use std::sync::Arc;
+
+/// The tenant's name in the label.
+pub const NAME: &str = "bluestore";
+/// What a store on a drive needs: two zones to write to. It keeps none free: deleting takes room of the key-value store only.
+pub const BUDGET: Budget = Budget::keeping(0, 0).at_least(2);
+
+/// An object store on a tenant's zones, with its metadata in a key-value store. Clones are the same one.
+#[derive(Clone)]
+pub struct BlueStore(Arc<Core>);
+
+/// A transaction that everybody sees, and that becomes durable with its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// How full a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of all objects, holes with them.
+    pub bytes: u64,
+    /// Bytes of blocks that objects name on the drive, each once however many share it.
+    pub stored: u64,
+    /// Bytes of blocks that wait in the key-value store.
+    pub deferred: u64,
+    /// Bytes of zones that are free for the store.
+    pub free: u64,
+}
+
+impl BlueStore {
+    /// Opens the store of a tenant; makes it, where the key-value store is empty.
+    ///
+    /// # Errors
+    /// `Corrupt` where the key-value store is another one's or damaged; those of the drive and of the key-value store.
+    pub fn open(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options) -> Result<BlueStore> {
+        let volume = tenant.volume();
+        let corrupt = |what: &str| Error::corrupt(&volume.name(), what);
+        let super_block = SuperBlock { volume: volume.uuid(), tenant: tenant.owner() };
+        match kv.get(Family::Super, ALL)? {
+            Some(found) => super_block.check(&found).map_err(|why| Error::unusable(&volume.name(), why))?,
+            None => {
+                let any = Family::ALL
+                    .into_iter()
+                    .try_fold(false, |any, f| Ok::<_, Error>(any || !kv.pairs(f, &[], None, 1)?.is_empty()))?;
+                if any {
+                    return Err(corrupt("the metadata of the object store: its first record is gone"));
+                }
+                kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())])?;
+            }
+        }
+        let number = |bytes: Vec<u8>| {
+            bytes.try_into().map(u64::from_le_bytes).map_err(|_| corrupt("the number of the next object"))
+        };
+        let ceiling = kv.get(Family::Super, NEXT)?.map_or(Ok(1), number)?;
+        let sums = kv.get(Family::Statistics, ALL)?.map_or(Some(Sums::default()), |bytes| Sums::decode(&bytes));
+        let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
+        tenant.begin()?;
+        let table = zones(tenant, kv.as_ref())?;
+        tenant.adoption_done();
+        tenant.recovered()?;
+        for (zone, _) in table.iter() {
+            // Nothing is written behind what an earlier opening wrote.
+            tenant.finish_unused(ZoneId(zone));
+        }
+        // A version of an earlier opening never comes again.
+        let version = volume.mount() << 32;
+        let state = State { group: 1, table, sums, next: ceiling, ceiling, version, ..State::default() };
+        Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, state))))
+    }
+
+    /// Makes the changes of a transaction, all of them or none. From then on everybody sees them; they are durable with [`BlueStore::wait`]. Transactions are durable in
+    /// the order of these calls.
+    ///
+    /// # Errors
+    /// Those of a step that makes no sense, each with its own kind: `NotFound`, `Exists`, `NotEmpty`, `InvalidArgument`, `NameTooLong`, `Range`. `NoSpace`. Then nothing
+    /// has changed. Callbacks are told as well.
+    pub fn queue(&self, transaction: Transaction) -> Result<Ticket> {
+        let Transaction { steps, callbacks } = transaction;
+        if self.0.gathered() > self.0.options.gather {
+            let group = self.0.state().group;
+            if let Err(error) = self.0.commit(group) {
+                return Err(tell(callbacks, error));
+            }
+        }
+        let prepared = self.prepare(&steps, callbacks);
+        let (error, callbacks) = match prepared {
+            Ok(ticket) => return Ok(ticket),
+            Err(failed) => failed,
+        };
+        if error.code() != Code::NoSpace {
+            return Err(tell(callbacks, error));
+        }
+        // What was deleted becomes room when that is durable.
+        let group = self.0.state().group;
+        if let Err(error) = self.0.commit(group) {
+            return Err(tell(callbacks, error));
+        }
+        self.prepare(&steps, callbacks).map_err(|(error, callbacks)| tell(callbacks, error))
+    }
+
+    fn prepare(
+        &self,
+        steps: &[(CollectionId, Step)],
+        callbacks: Vec<Callback>,
+    ) -> Result<Ticket, (Error, Vec<Callback>)> {
+        let _preparing = self.0.prepare();
+        let mut draft = Draft::new(&self.0);
+        for (collection, step) in steps {
+            if let Err(error) = apply::step(&mut draft, *collection, step) {
+                return Err((error, callbacks));
+            }
+        }
+        draft.publish(callbacks).map(Ticket)
+    }
+
+    /// Returns when the transaction is durable, and all that were queued before it.
+    ///
+    /// # Errors
+    /// Those of the drive and of the key-value store. After one nothing becomes durable any more, until the store is opened again.
+    pub fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.0.commit(ticket.0)
+    }
+
+    /// Makes the changes, and returns when they are durable.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::queue`] and [`BlueStore::wait`].
+    pub fn commit(&self, transaction: Transaction) -> Result<()> {
+        let ticket = self.queue(transaction)?;
+        self.wait(ticket)
+    }
+
+    /// All that was queued is durable when it returns.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::wait`].
+    pub fn sync(&self) -> Result<()> {
+        let (group, some) = {
+            let state = self.0.state();
+            (state.group, !state.current.is_empty() || !state.callbacks.is_empty())
+        };
+        self.0.commit(if some { group } else { group - 1 })
+    }
+
+    /// Gives places on the drive to what waits in the key-value store. False: nothing waited.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::wait`].
+    pub fn pack(&self) -> Result<bool> {
+        self.0.pack()
+    }
+
+    /// Bytes of an object: `len` of them, or fewer where it ends.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt` where bytes are not those that were written; those of the drive.
+    pub fn read(&self, collection: CollectionId, object: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.0.read_object(collection, object, offset, len)
+    }
+
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn stat(&self, collection: CollectionId, object: &ObjectId) -> Result<Stat> {
+        self.0.stat(collection, object)
+    }
+
+    /// All collections, and the bits that each goes by.
+    ///
+    /// # Errors
+    /// Those of the key-value store.
+    pub fn collections(&self) -> Result<Vec<(CollectionId, u8)>> {
+        self.0.collections()
+    }
+
+    /// Objects of a collection by hash, namespace, name, snapshot and generation, from one on, `most` at most.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn list(
+        &self,
+        collection: CollectionId,
+        from: Option<&ObjectId>,
+        most: usize,
+    ) -> Result<Page<ObjectId, ObjectId>> {
+        self.0.list(collection, from, most)
+    }
+
+    /// The header of an object's omap.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn omap_header(&self, collection: CollectionId, object: &ObjectId) -> Result<Option<Vec<u8>>> {
+        self.0.omap_header(collection, object)
+    }
+
+    /// Values of an object's omap.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn omap_get(
+        &self,
+        collection: CollectionId,
+        object: &ObjectId,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        self.0.omap_get(collection, object, keys)
+    }
+
+    /// Pairs of an object's omap from a key on, `most` at most.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn omap(
+        &self,
+        collection: CollectionId,
+        object: &ObjectId,
+        from: &[u8],
+        most: usize,
+    ) -> Result<Page<Pair, Vec<u8>>> {
+        self.0.omap_page(collection, object, from, most)
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        let counts = self.0.tenant.counts();
+        let state = self.0.state();
+        let positive = |n: i64| n.max(0) as u64;
+        Usage {
+            objects: positive(state.sums.objects),
+            bytes: positive(state.sums.bytes),
+            stored: state.table.live() * BLOCK,
+            deferred: positive(state.sums.deferred) * BLOCK,
+            free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
+        }
+    }
+
+    /// Makes all durable, and looks whether all records agree: each extent has its blob, each blob its extents, each zone its blocks. `deep`: whether all bytes are those that were
+    /// written, too. Transactions wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of the drive and of the key-value store, but for bytes that cannot be read: these are found.
+    pub fn check(&self, deep: bool) -> Result<Report> {
+        self.sync()?;
+        check::check(&self.0, deep)
+    }
+}
+
+fn tell(callbacks: Vec<Callback>, error: Error) -> Error {
+    callbacks.into_iter().for_each(|told| told(Err(error.clone())));
+    error
+}
+
+/// Zones with data, of which the key-value store knows.
+fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<Table> {
+    let (mut table, mut next) = (Table::default(), Some(Vec::new()));
+    while let Some(from) = next {
+        let pairs = kv.pairs(Family::Zones, &from, None, 4096)?;
+        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
+        for (key, value) in pairs {
+            let one = of_zone_key(&key).zip(Zone::decode(&value));
+            let (zone, z) = one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone"))?;
+            tenant.adopt(ZoneId(zone))?;
+            table.insert(zone, z);
+        }
+    }
+    Ok(table)
+}

@@ -1,0 +1,126 @@
+//! The store's zones: how many blocks live in each; and sums over all objects.
+
+use crate::codec::{Reader, put_varint};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A zone with data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Zone {
+    pub life: u64,
+    /// Blocks that blobs' records name.
+    pub live: u64,
+    /// More may come.
+    pub open: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Table {
+    zones: BTreeMap<u32, Zone>,
+    /// Those of which the key-value store does not have what is here.
+    changed: BTreeSet<u32>,
+}
+
+impl Table {
+    pub fn get(&self, zone: u32) -> Option<&Zone> {
+        self.zones.get(&zone)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Zone)> {
+        self.zones.iter().map(|(zone, z)| (*zone, z))
+    }
+
+    /// Blocks that live in all of them.
+    pub fn live(&self) -> u64 {
+        self.zones.values().map(|z| z.live).sum()
+    }
+
+    pub fn insert(&mut self, zone: u32, z: Zone) {
+        self.zones.insert(zone, z);
+    }
+
+    pub fn remove(&mut self, zone: u32) {
+        self.zones.remove(&zone);
+        self.changed.remove(&zone);
+    }
+
+    /// More blocks live in the zone.
+    pub fn add(&mut self, zone: u32, blocks: u64) {
+        if let Some(z) = self.zones.get_mut(&zone) {
+            z.live += blocks;
+            self.changed.insert(zone);
+        }
+    }
+
+    /// Fewer do. True: none does any more, and no more will come.
+    pub fn sub(&mut self, zone: u32, life: u32, blocks: u64) -> bool {
+        let Some(z) = self.zones.get_mut(&zone).filter(|z| z.life as u32 == life) else { return false };
+        let was = z.live;
+        z.live = was.saturating_sub(blocks);
+        self.changed.insert(zone);
+        was > 0 && z.live == 0 && !z.open
+    }
+
+    /// No more will come to the zone. True: nothing lives there.
+    pub fn close(&mut self, zone: u32) -> bool {
+        self.zones.get_mut(&zone).is_some_and(|z| std::mem::replace(&mut z.open, false) && z.live == 0)
+    }
+
+    /// Those that have changed since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+}
+
+pub(crate) fn zone_key(zone: u32) -> Vec<u8> {
+    zone.to_be_bytes().to_vec()
+}
+
+pub(crate) fn of_zone_key(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.try_into().ok()?))
+}
+
+impl Zone {
+    /// As the key-value store has it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.life.to_le_bytes().to_vec();
+        put_varint(&mut out, self.live);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Zone> {
+        let mut from = Reader(bytes);
+        let zone = Zone { life: from.u64()?, live: from.varint()?, open: false };
+        from.is_empty().then_some(zone)
+    }
+}
+
+/// Sums over all objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub objects: i64,
+    /// Of their sizes, in bytes.
+    pub bytes: i64,
+    /// Blocks that live and have no place on the drive.
+    pub deferred: i64,
+}
+
+impl Sums {
+    pub fn add(&mut self, other: Sums) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+        self.deferred += other.deferred;
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        [self.objects, self.bytes, self.deferred].into_iter().for_each(|n| put_varint(&mut out, n.max(0) as u64));
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Sums> {
+        let mut from = Reader(bytes);
+        let sums = Sums { objects: from.small()?, bytes: from.small()?, deferred: from.small()? };
+        from.is_empty().then_some(sums)
+    }
+}

@@ -1,0 +1,217 @@
+//! A transaction: what is to happen to objects and collections, all of it or nothing.
+
+use crate::id::{CollectionId, ObjectId};
+use crate::keyvalue::Pair;
+use crate::onode::Hint;
+use imbrex_device::Result;
+use std::fmt;
+
+/// What is told when a transaction is durable, or never will be.
+pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// One step of a transaction, in a collection.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    CreateCollection { bits: u8 },
+    RemoveCollection,
+    Split { into: CollectionId },
+    Merge { into: CollectionId },
+    Object { object: ObjectId, act: Act },
+}
+
+/// What happens to an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Touch,
+    Write { offset: u64, bytes: Vec<u8> },
+    Zero { offset: u64, len: u64 },
+    Truncate { size: u64 },
+    Remove,
+    Rename { to: ObjectId },
+    Clone { to: ObjectId },
+    CloneRange { to: ObjectId, from: u64, len: u64, at: u64 },
+    Hint(Hint),
+    SetAttributes(Vec<Pair>),
+    RemoveAttribute(Vec<u8>),
+    RemoveAttributes,
+    OmapSet(Vec<Pair>),
+    OmapRemove(Vec<Vec<u8>>),
+    OmapRemoveRange { from: Vec<u8>, to: Vec<u8> },
+    OmapClear,
+    OmapHeader(Vec<u8>),
+}
+
+/// Steps that happen together or not at all, in the order in which they were added. Each object is named with the collection that it is in.
+///
+/// A step that makes no sense fails the whole transaction before anything has changed: an object that is not there, or is and must not be, a collection that is not
+/// empty. [`Transaction::touch`], [`Transaction::write`], [`Transaction::zero`], attributes, omap and hints make an object that is not there.
+#[derive(Default)]
+pub struct Transaction {
+    pub(crate) steps: Vec<(CollectionId, Step)>,
+    pub(crate) callbacks: Vec<Callback>,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.steps).finish()
+    }
+}
+
+impl Transaction {
+    /// One without steps.
+    pub fn new() -> Transaction {
+        Transaction::default()
+    }
+
+    fn step(&mut self, collection: CollectionId, step: Step) -> &mut Transaction {
+        self.steps.push((collection, step));
+        self
+    }
+
+    fn act(&mut self, collection: CollectionId, object: &ObjectId, act: Act) -> &mut Transaction {
+        self.step(collection, Step::Object { object: object.clone(), act })
+    }
+
+    /// Is called once: when all is durable, or never will be. It is called on the thread that commits, and must not wait for a commit.
+    pub fn on_commit(&mut self, told: impl FnOnce(Result<()>) + Send + 'static) -> &mut Transaction {
+        self.callbacks.push(Box::new(told));
+        self
+    }
+
+    /// Makes a collection of the objects of its pool whose hashes have the same lowest `bits` bits as its seed.
+    pub fn create_collection(&mut self, collection: CollectionId, bits: u8) -> &mut Transaction {
+        self.step(collection, Step::CreateCollection { bits })
+    }
+
+    /// The collection, which must be empty, is gone.
+    pub fn remove_collection(&mut self, collection: CollectionId) -> &mut Transaction {
+        self.step(collection, Step::RemoveCollection)
+    }
+
+    /// The collection goes by one bit more, and `into` is made of the objects for which that bit is one: its seed is that of `collection` with the bit.
+    pub fn split_collection(&mut self, collection: CollectionId, into: CollectionId) -> &mut Transaction {
+        self.step(collection, Step::Split { into })
+    }
+
+    /// The collection's objects are those of `into`, from which [`Transaction::split_collection`] would have taken them.
+    pub fn merge_collection(&mut self, collection: CollectionId, into: CollectionId) -> &mut Transaction {
+        self.step(collection, Step::Merge { into })
+    }
+
+    /// The object is there.
+    pub fn touch(&mut self, collection: CollectionId, object: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::Touch)
+    }
+
+    /// These bytes stand at `offset`. An object that ends before that has zeros between.
+    pub fn write(
+        &mut self,
+        collection: CollectionId,
+        object: &ObjectId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> &mut Transaction {
+        self.act(collection, object, Act::Write { offset, bytes: bytes.to_vec() })
+    }
+
+    /// So many zeros stand at `offset`, and take no room.
+    pub fn zero(&mut self, collection: CollectionId, object: &ObjectId, offset: u64, len: u64) -> &mut Transaction {
+        self.act(collection, object, Act::Zero { offset, len })
+    }
+
+    /// The object has this size. What is new is zeros.
+    pub fn truncate(&mut self, collection: CollectionId, object: &ObjectId, size: u64) -> &mut Transaction {
+        self.act(collection, object, Act::Truncate { size })
+    }
+
+    /// The object is gone.
+    pub fn remove(&mut self, collection: CollectionId, object: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::Remove)
+    }
+
+    /// The object is called `to`, a name that no object of the collection has.
+    pub fn rename(&mut self, collection: CollectionId, object: &ObjectId, to: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::Rename { to: to.clone() })
+    }
+
+    /// `to`, of the same collection, is what the object is: bytes, attributes, omap. It shares the bytes, which are not copied.
+    pub fn clone_object(&mut self, collection: CollectionId, object: &ObjectId, to: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::Clone { to: to.clone() })
+    }
+
+    /// `len` bytes of the object, from `from` on, stand in `to` at `at`. Whole blocks of 4 KiB are shared where both offsets have the same distance from one.
+    pub fn clone_range(
+        &mut self,
+        collection: CollectionId,
+        object: &ObjectId,
+        to: &ObjectId,
+        (from, len, at): (u64, u64, u64),
+    ) -> &mut Transaction {
+        self.act(collection, object, Act::CloneRange { to: to.clone(), from, len, at })
+    }
+
+    /// What is to be expected of the object's next writes.
+    pub fn hint(&mut self, collection: CollectionId, object: &ObjectId, hint: Hint) -> &mut Transaction {
+        self.act(collection, object, Act::Hint(hint))
+    }
+
+    /// The object has these attributes beside its others.
+    pub fn set_attributes(
+        &mut self,
+        collection: CollectionId,
+        object: &ObjectId,
+        all: &[(&[u8], &[u8])],
+    ) -> &mut Transaction {
+        self.act(collection, object, Act::SetAttributes(owned(all)))
+    }
+
+    /// The object has no attribute of this name.
+    pub fn remove_attribute(&mut self, collection: CollectionId, object: &ObjectId, name: &[u8]) -> &mut Transaction {
+        self.act(collection, object, Act::RemoveAttribute(name.to_vec()))
+    }
+
+    /// The object has no attributes.
+    pub fn remove_attributes(&mut self, collection: CollectionId, object: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::RemoveAttributes)
+    }
+
+    /// The object's omap has these pairs beside its others.
+    pub fn omap_set(
+        &mut self,
+        collection: CollectionId,
+        object: &ObjectId,
+        pairs: &[(&[u8], &[u8])],
+    ) -> &mut Transaction {
+        self.act(collection, object, Act::OmapSet(owned(pairs)))
+    }
+
+    /// The object's omap has none of these keys.
+    pub fn omap_remove(&mut self, collection: CollectionId, object: &ObjectId, keys: &[&[u8]]) -> &mut Transaction {
+        self.act(collection, object, Act::OmapRemove(keys.iter().map(|key| key.to_vec()).collect()))
+    }
+
+    /// The object's omap has no key from `from` on and before `to`.
+    pub fn omap_remove_range(
+        &mut self,
+        collection: CollectionId,
+        object: &ObjectId,
+        from: &[u8],
+        to: &[u8],
+    ) -> &mut Transaction {
+        self.act(collection, object, Act::OmapRemoveRange { from: from.to_vec(), to: to.to_vec() })
+    }
+
+    /// The object's omap has no keys and no header.
+    pub fn omap_clear(&mut self, collection: CollectionId, object: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::OmapClear)
+    }
+
+    /// The object's omap has this header.
+    pub fn omap_header(&mut self, collection: CollectionId, object: &ObjectId, header: &[u8]) -> &mut Transaction {
+        self.act(collection, object, Act::OmapHeader(header.to_vec()))
+    }
+}
+
+fn owned(pairs: &[(&[u8], &[u8])]) -> Vec<Pair> {
+    pairs.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}

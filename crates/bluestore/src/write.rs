@@ -1,0 +1,190 @@
+//! How data come to zones: which zone takes what, and the runs that are written there.
+
+use crate::blob::{BLOCK, Place};
+use crate::core::Core;
+use crate::data::{Placed, Stream, Todo};
+use crate::lock::lock;
+use crate::run::{MOST, RunHeader, RunPiece};
+use crate::table::Zone;
+use imbrex_device::{Cause, Fault, Result, Tag};
+use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
+
+/// What the header of the store's zones says of their content.
+const KIND: u8 = 1;
+/// A run is about as long as this at most, in bytes: it is copied once, into memory of its own.
+const RUN: u64 = 8 << 20;
+
+impl Core {
+    /// Writes blobs to zones. Returns where they are now, and those for which there is no room. Durable with the next flush. One caller at a time.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn write_data(&self, group: u64, mut todo: Vec<Todo>) -> Result<(Vec<Placed>, Vec<Todo>)> {
+        let (mut placed, mut left): (Vec<Placed>, Vec<Todo>) = (Vec::new(), Vec::new());
+        // What belongs together stands together.
+        todo.sort_by_key(|todo| todo.stream);
+        loop {
+            self.lay_out(group, std::mem::take(&mut todo), &mut placed, &mut left)?;
+            let refused = self.data.records.write(&self.data.records.due())?;
+            if refused.is_empty() {
+                break;
+            }
+            for guard in refused {
+                let (zone, end) = (guard.zone(), self.data.records.written(guard.zone()));
+                guard.discard();
+                self.close(zone);
+                let (gone, still) = placed.into_iter().partition(|p: &Placed| p.place.zone == zone && p.end() > end);
+                placed = still;
+                todo.extend(gone.into_iter().map(|placed: Placed| placed.todo));
+            }
+        }
+        Ok((placed, left))
+    }
+
+    /// All that was written so far is durable.
+    pub fn flush_data(&self, group: u64) -> Result<()> {
+        let volume = self.tenant.volume();
+        self.data.records.group_written(group);
+        volume.durable(volume.ticket(), Tag::new(Cause::UserWrite))?;
+        self.data.records.group_durable(group);
+        Ok(())
+    }
+
+    fn lay_out(&self, group: u64, todo: Vec<Todo>, placed: &mut Vec<Placed>, left: &mut Vec<Todo>) -> Result<()> {
+        let mut todo = todo.into_iter().rev().collect::<Vec<_>>();
+        while let Some(first) = todo.last() {
+            let stream = first.stream;
+            let Some(open) = self.open_zone(stream, 1 << first.grain)? else {
+                left.extend(todo.drain(..).rev());
+                break;
+            };
+            let room = ((open.capacity - open.at) / BLOCK).min(RUN / BLOCK) as u32 - 1;
+            let (mut run, mut blocks) = (Vec::new(), 0);
+            while let Some(next) = todo.pop_if(|next| next.stream == stream && run.len() < MOST) {
+                let piece = next.piece;
+                let fits = piece.blocks.min((room - blocks) >> next.grain << next.grain);
+                if fits < piece.blocks {
+                    let rest = RunPiece { first: piece.first + fits, blocks: piece.blocks - fits, ..piece };
+                    todo.push(Todo { piece: rest, ..next.clone() });
+                }
+                if fits > 0 {
+                    run.push((Todo { piece: RunPiece { blocks: fits, ..piece }, ..next }, blocks));
+                    blocks += fits;
+                }
+                if fits < piece.blocks {
+                    break;
+                }
+            }
+            if run.is_empty() {
+                // The rest of the zone is too short for a grain.
+                self.close(open.zone.0);
+                continue;
+            }
+            let at = self.push(group, open, &run, blocks)?;
+            let Some(at) = at else {
+                todo.extend(run.into_iter().rev().map(|(todo, _)| todo));
+                self.close(open.zone.0);
+                continue;
+            };
+            let base = (at / BLOCK) as u32 + 1;
+            let place = |first: u32| Place { zone: open.zone.0, block: base + first, life: open.life as u32 };
+            placed.extend(run.into_iter().map(|(todo, first)| Placed { todo, place: place(first) }));
+        }
+        Ok(())
+    }
+
+    /// Gives a run to the record writer. `None`: the zone does not take it.
+    fn push(&self, group: u64, open: OpenZone, run: &[(Todo, u32)], blocks: u32) -> Result<Option<u64>> {
+        let mut memory = self.data.records.memory((blocks as usize + 1) * BLOCK as usize);
+        let pieces = run.iter().map(|(todo, _)| todo.piece).collect();
+        RunHeader { life: open.life, group, pieces }.encode_into(&mut memory);
+        for (todo, first) in run {
+            let at = |block: u32| block as usize * BLOCK as usize;
+            let piece = &todo.piece;
+            let from = &todo.bytes[at(piece.first)..at(piece.first + piece.blocks)];
+            memory[at(1 + first)..at(1 + first + piece.blocks)].copy_from_slice(from);
+        }
+        let len = memory.len() as u64;
+        let at = self.data.records.push(open.zone.0, memory);
+        if at.is_some() {
+            let mut streams = lock(&self.data.open);
+            streams.iter_mut().flatten().filter(|other| other.zone == open.zone).for_each(|other| other.at += len);
+            drop(streams);
+            self.count_room();
+        }
+        Ok(at)
+    }
+
+    /// The stream's zone, with room for a header and a grain. `None`: there is no zone for it.
+    fn open_zone(&self, stream: Stream, grain: u64) -> Result<Option<OpenZone>> {
+        loop {
+            let open = lock(&self.data.open)[stream as usize];
+            if let Some(open) = open {
+                if open.capacity - open.at >= (1 + grain) * BLOCK {
+                    return Ok(Some(open));
+                }
+                self.close(open.zone.0);
+                continue;
+            }
+            let mut reserved = std::mem::take(&mut self.state().room.reserved);
+            let zone = match reserved.is_empty() {
+                true => self.tenant.take(Urgency::User),
+                false => self.tenant.redeem(&mut reserved),
+            };
+            self.state().room.reserved.append(&mut reserved);
+            let zone = match zone {
+                Ok(zone) => zone,
+                Err(error) if matches!(error.fault, Fault::NoSpace) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (life, capacity) = (self.tenant.new_life(), self.tenant.volume().capacity(zone));
+            let mut header = self.data.records.memory(BLOCK as usize);
+            header.fill(0);
+            let content = ZoneHeader { kind: KIND, ..self.tenant.header(zone, life) };
+            content.encode_into(&mut header);
+            self.data.records.open(OpenZone { zone, life, at: 0, capacity });
+            self.data.records.push(zone.0, header);
+            let open = OpenZone { zone, life, at: BLOCK, capacity };
+            lock(&self.data.open)[stream as usize] = Some(open);
+            self.state().table.insert(zone.0, Zone { life, live: 0, open: true });
+            self.count_room();
+        }
+    }
+
+    /// What the open zones still take.
+    fn count_room(&self) {
+        let spare = 2 + (1 << self.data.longest_grain());
+        let left = |open: &OpenZone| ((open.capacity - open.at) / BLOCK).saturating_sub(spare);
+        let open = lock(&self.data.open).iter().flatten().map(left).sum();
+        self.state().room.open = open;
+    }
+
+    /// Nothing more goes to the zone.
+    fn close(&self, zone: u32) {
+        lock(&self.data.open).iter_mut().for_each(|open| _ = open.take_if(|open| open.zone.0 == zone));
+        self.data.records.close(zone);
+        lock(&self.data.closed).push(zone);
+        self.count_room();
+    }
+
+    /// Blocks that runs and headers take of what is written, beside its own: of so many blocks in so many pieces.
+    pub fn overhead(pieces: u64) -> u64 {
+        pieces.div_ceil(MOST as u64) + 1
+    }
+
+    /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn make_room(&self, blocks: u64) -> Result<()> {
+        let takes = self.data.zone_takes();
+        let mut state = self.state();
+        let deferred = state.sums.deferred.max(0) as u64;
+        let need = state.room.promised + blocks + deferred + deferred / 16 + 1;
+        while need > state.room.open + state.room.reserved.len() as u64 * takes {
+            let one = self.tenant.reserve(0)?;
+            state.room.reserved.push(one);
+        }
+        Ok(())
+    }
+}
