@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod random;
+
 use imbrex_bluestore::{
     BUDGET, BlueStore, Change, CollectionId, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair, Transaction,
 };

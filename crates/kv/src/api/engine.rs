@@ -8,7 +8,7 @@ use crate::policy::{ALL, Active, BOTTOM, Goal, Group};
 use crate::recover;
 use crate::table::Compression;
 use crate::work::Worker;
-use imbrex_device::{Cause, Drive, Error, Result};
+use imbrex_device::{Cause, Drive, Error, Geometry, Result};
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -236,10 +236,13 @@ impl Engine for Store {
     }
 }
 
+/// What a store needs of a drive: for whoever formats one for a store and others.
+pub fn tenant(geometry: &Geometry) -> TenantSpec {
+    TenantSpec { name: recover::TENANT.into(), budget: recover::budget(geometry.zones, geometry.zone_size) }
+}
+
 /// Formats a drive for a store alone.
 pub(crate) fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-    let geometry = drive.device.geometry();
-    let budget = recover::budget(geometry.zones, geometry.zone_size);
-    let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget }];
+    let tenants = vec![tenant(drive.device.geometry())];
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }

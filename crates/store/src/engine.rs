@@ -1,0 +1,174 @@
+//! The object store as an engine of a volume, and as its user opens it.
+
+use crate::metadata::Metadata;
+use imbrex_bluestore::{BUDGET, BlueStore, NAME, Usage};
+use imbrex_device::{Drive, Error, Result};
+use imbrex_kv::Kv;
+use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
+use imbrex_zones::{FormatOptions, TenantSpec, Volume, VolumeOptions};
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// How often the maintenance thread looks whether anything waits.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The object store's own.
+    pub store: imbrex_bluestore::Options,
+    /// Those of the key-value store that has its metadata.
+    pub metadata: imbrex_kv::Options,
+    /// How the volume is opened.
+    pub volume: VolumeOptions,
+}
+
+/// Figures that do not keep a store open.
+pub type Watch = shell::Watch<Usage>;
+
+pub(crate) struct ObjectStore {
+    store: BlueStore,
+    metadata: Metadata,
+    volume: Volume,
+    damage: Vec<String>,
+}
+
+/// What the maintenance thread keeps in mind.
+#[derive(Default)]
+pub(crate) struct Chores {
+    /// Bytes that were deferred when it looked last.
+    deferred: u64,
+}
+
+impl Engine for ObjectStore {
+    const TENANT: &'static str = NAME;
+    const OPTIONS: &'static [UriOption<Options>] = &[
+        ("memtable", |o, given| {
+            given.size(64 << 10..=64 << 30).map(|bytes| o.metadata.memtable_bytes = bytes as usize)
+        }),
+        ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
+        ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
+        ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
+    ];
+    type Options = Options;
+    type Error = Error;
+    type Figures = Usage;
+    type Chores = Chores;
+
+    fn opened() -> &'static Opened<ObjectStore> {
+        static OPENED: LazyLock<Opened<ObjectStore>> = LazyLock::new(Opened::default);
+        &OPENED
+    }
+
+    fn volume_options(options: &mut Options) -> &mut VolumeOptions {
+        &mut options.volume
+    }
+
+    fn format(drive: &Drive) -> Result<()> {
+        format(drive, None, false)
+    }
+
+    fn open(start: Start<ObjectStore>) -> Result<ObjectStore> {
+        let Options { store, mut metadata, volume } = start.options;
+        metadata.volume = volume;
+        let volume = start.tenant.volume().clone();
+        let kv = Kv::open_tenant(volume.tenant(imbrex_kv::TENANT)?, metadata)?;
+        let damage = kv.damage();
+        let metadata = Metadata::new(kv);
+        let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
+        Ok(ObjectStore { store, metadata, volume, damage })
+    }
+
+    fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    fn damage(&self) -> &[String] {
+        &self.damage
+    }
+
+    fn figures(&self) -> Usage {
+        self.store.usage()
+    }
+
+    fn step(&self) -> Result<bool> {
+        self.store.pack()
+    }
+
+    fn wants_thread(&self) -> bool {
+        true
+    }
+
+    /// Makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look.
+    fn chore(&self, chores: &mut Chores) -> Option<Rest> {
+        let deferred = self.store.usage().deferred;
+        let quiet = deferred == std::mem::replace(&mut chores.deferred, deferred);
+        let done = if quiet && deferred > 0 { self.store.pack().map(drop) } else { self.store.sync() };
+        if let Err(error) = done {
+            tracing::warn!(%error, "what was queued could not be made durable");
+        }
+        Some(Rest { time: LOOK, until_rung: false })
+    }
+
+    fn close(&self) -> Result<()> {
+        let synced = self.store.sync();
+        self.metadata.close();
+        synced
+    }
+}
+
+/// Formats a drive for an object store, and the key-value store for its metadata.
+fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+    let own = TenantSpec { name: NAME.into(), budget: BUDGET };
+    let tenants = vec![imbrex_kv::tenant(drive.device.geometry()), own];
+    Volume::format(drive, &FormatOptions { uuid, tenants, force })
+}
+
+/// An open object store. Clones are the same one. When the last is dropped all that was queued is made durable, and the drive is given back.
+#[derive(Clone)]
+pub struct Store(Shell<ObjectStore>);
+
+impl Deref for Store {
+    type Target = BlueStore;
+    fn deref(&self) -> &BlueStore {
+        &self.0.store
+    }
+}
+
+impl Store {
+    /// Formats a drive for an object store alone.
+    ///
+    /// # Errors
+    /// `Unusable` where the drive holds something and `force` is not set, or is too small.
+    pub fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+        format(drive, uuid, force)
+    }
+
+    /// Opens the store on a drive.
+    ///
+    /// # Errors
+    /// Those of the drive; a drive without an object store.
+    pub fn open(drive: Drive, options: Options) -> Result<Store> {
+        Shell::open_drive(drive, options, false, &mut ()).map(Store)
+    }
+
+    /// Opens the store of a drive that a URI names, as `imbrex:///data/drive.img?memtable=256M`, or hands out the one that this process has open. `more`: options that
+    /// count where the URI does not give them; `("format", "on")` formats a drive that is not.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; `Misuse` where the URI makes no sense.
+    pub fn open_uri(uri: &str, more: &[(&str, &str)]) -> Result<Store> {
+        Shell::open_uri(uri, more, &mut ()).map(Store)
+    }
+
+    /// Figures that do not keep it open.
+    pub fn watch(&self) -> Watch {
+        self.0.watch()
+    }
+
+    /// Sentences of damage that the opening found.
+    pub fn damage(&self) -> &[String] {
+        &self.0.damage
+    }
+}

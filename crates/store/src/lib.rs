@@ -1,0 +1,23 @@
+//! Floor 5: object stores on drives, by URI. [`imbrex_bluestore`] knows a trait for its metadata; here that is the key-value store of the same drive.
+//!
+//! ```
+//! use imbrex_store::{CollectionId, ObjectId, Store, Transaction};
+//!
+//! // A drive in memory; a path or a device elsewhere.
+//! let store = Store::open_uri("imbrex://mem:?profile=tiny", &[])?;
+//! let (all, name) = (CollectionId { pool: 1, seed: 0 }, ObjectId::new(1, b"", b"greeting"));
+//! let mut transaction = Transaction::new();
+//! transaction.create_collection(all, 0).write(all, &name, 0, b"hello");
+//! store.commit(transaction)?;
+//! assert_eq!(store.read(all, &name, 0, 100)?, b"hello");
+//! # Ok::<(), imbrex_device::Error>(())
+//! ```
+
+mod engine;
+mod metadata;
+
+pub use engine::{Options, Store, Watch};
+pub use imbrex_bluestore::{
+    BlueStore, CollectionId, Hint, ObjectId, Page, Pair, Report, Stat, Ticket, Transaction, Usage,
+};
+pub use metadata::Metadata;

@@ -1,0 +1,77 @@
+//! An object store's metadata in the key-value store. A family is a letter before the key.
+
+use imbrex_bluestore::{Change, Family, KeyValue, Pair};
+use imbrex_device::{Code, Error, Result};
+use imbrex_kv::{Batch, Kv};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A range of so many keys is deleted key by key: the key-value store keeps each deleted range until merges have come by.
+const SHORT: usize = 256;
+
+/// See the module. Clones are the same one.
+#[derive(Clone)]
+pub struct Metadata(Arc<Mutex<Option<Kv>>>);
+
+fn key(family: Family, key: &[u8]) -> Vec<u8> {
+    [family.name().as_bytes(), key].concat()
+}
+
+impl Metadata {
+    /// In this store, of which nobody else knows.
+    pub fn new(kv: Kv) -> Metadata {
+        Metadata(Arc::new(Mutex::new(Some(kv))))
+    }
+
+    fn kv(&self) -> Result<Kv> {
+        let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        kv.ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the object store was closed; open it again"))
+    }
+
+    /// Closes the key-value store.
+    pub(crate) fn close(&self) {
+        let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(kv);
+    }
+}
+
+impl KeyValue for Metadata {
+    fn get(&self, family: Family, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.kv()?.get(&key(family, name))
+    }
+
+    fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
+        let (kv, mut all) = (self.kv()?, Vec::new());
+        let mut iter = kv.iter()?;
+        iter.seek(&key(family, from))?;
+        while let Some((key, value)) = iter.get().filter(|_| all.len() < most) {
+            let Some(name) = key.strip_prefix(family.name().as_bytes()) else { break };
+            if to.is_some_and(|to| name >= to) {
+                break;
+            }
+            all.push((name.to_vec(), value.to_vec()));
+            if all.len() < most {
+                iter.advance()?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn write(&self, changes: &[Change]) -> Result<()> {
+        let mut batch = Batch::new();
+        for change in changes {
+            match change {
+                Change::Put(family, name, value) => batch.put(&key(*family, name), value),
+                Change::Delete(family, name) => batch.delete(&key(*family, name)),
+                Change::DeleteRange(family, from, to) => {
+                    let there = self.pairs(*family, from, Some(to), SHORT)?;
+                    if there.len() < SHORT {
+                        there.iter().for_each(|(name, _)| batch.delete(&key(*family, name)));
+                    } else {
+                        batch.delete_range(Some(&key(*family, from)), Some(&key(*family, to)));
+                    }
+                }
+            }
+        }
+        self.kv()?.write(&batch, true)
+    }
+}
