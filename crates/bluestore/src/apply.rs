@@ -16,6 +16,8 @@ pub const MAX_ATTRIBUTE: usize = 64 << 10;
 /// Most bytes of all attributes of an object.
 pub const MAX_ATTRIBUTES: usize = 1 << 20;
 
+/// More spans than an object has.
+const SPANS: u64 = MAX_OBJECT / BLOCK / SPAN + 1;
 /// Most bytes of a range that are copied where they cannot be shared.
 const MOST_COPIED: u64 = 64 << 20;
 
@@ -253,7 +255,7 @@ fn put_bytes(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u
         let mut new = AlignedBuf::zeroed(u64::from(to - from) as usize * BLOCK as usize);
         let stop = start + new.len() as u64;
         // What a first and a last block have beside the new bytes.
-        for block in [start / BLOCK, stop / BLOCK - 1] {
+        for block in (start / BLOCK..stop / BLOCK).step_by((stop / BLOCK - start / BLOCK - 1).max(1) as usize) {
             let partly = block * BLOCK < offset || (block + 1) * BLOCK > end;
             if partly && let Some(old) = draft.block(object, block)? {
                 let at = (block * BLOCK - start) as usize;
@@ -300,7 +302,7 @@ fn put_zeros(draft: &mut Draft<'_>, object: &mut Object, offset: u64, end: u64) 
     if first >= last {
         return Ok(());
     }
-    for span in draft.spans(object, first / SPAN)? {
+    for span in draft.spans(object, first / SPAN, last.div_ceil(SPAN))? {
         let begin = span * SPAN;
         let (from, to) = (first.max(begin), last.min(begin + SPAN));
         if from < to {
@@ -330,7 +332,7 @@ fn truncate(draft: &mut Draft<'_>, object: &mut Object, size: u64) -> Result<()>
 
 /// Nobody names the object's blobs and its omap any more, since it is about to be struck.
 fn empty(draft: &mut Draft<'_>, object: &mut Object) -> Result<()> {
-    for span in draft.spans(object, 0)? {
+    for span in draft.spans(object, 0, SPANS)? {
         let gone = std::mem::take(&mut draft.span(object, span)?.0);
         gone.iter().try_for_each(|extent| draft.unname(extent))?;
     }
@@ -347,7 +349,7 @@ fn clone(draft: &mut Draft<'_>, object: &mut Object, to: &ObjectId) -> Result<()
     let mut new = draft.take_or_make(to)?;
     new.onode.attributes = object.onode.attributes.clone();
     new.onode.hint = object.onode.hint;
-    for span in draft.spans(object, 0)? {
+    for span in draft.spans(object, 0, SPANS)? {
         let extents = draft.span(object, span)?.clone();
         extents.0.iter().try_for_each(|extent| draft.name(extent))?;
         new.set_span(span, extents);
@@ -375,25 +377,45 @@ fn clone_range(
         let bytes = bytes(draft, from, begin, end)?;
         put_bytes(draft, to, at + (begin - offset), &bytes)?;
     }
-    if first < last {
-        let (mut block, mut goal) = (first / BLOCK, (at + (first - offset)) / BLOCK);
-        while block < last / BLOCK {
-            // A part that is in one span of both.
-            let n = (SPAN - block % SPAN).min(SPAN - goal % SPAN).min(last / BLOCK - block);
-            let (low, to_low) = ((block % SPAN) as u32, (goal % SPAN) as u32);
-            let extents = draft.span(from, block / SPAN)?.0.iter();
-            let parts = extents.filter_map(|extent| extent.part(low, low + n as u32));
-            let parts: Vec<Extent> = parts.map(|part| Extent { at: part.at - low + to_low, ..part }).collect();
-            parts.iter().try_for_each(|part| draft.name(part))?;
-            punch(draft, to, goal / SPAN, to_low, to_low + n as u32)?;
-            let span = draft.span(to, goal / SPAN)?;
-            parts.into_iter().for_each(|part| span.insert(part));
-            to.change(goal / SPAN);
-            (block, goal) = (block + n, goal + n);
-        }
-    }
+    share(draft, from, to, (first / BLOCK, last / BLOCK, (at + (first - offset)) / BLOCK))?;
     let size = to.onode.size.max(stop);
     draft.resize(to, size);
+    Ok(())
+}
+
+/// Whole blocks of `from`, between the first two numbers, are those of `to` from the third on, too. Costs what there is, and not what there could be.
+fn share(
+    draft: &mut Draft<'_>,
+    from: &mut Object,
+    to: &mut Object,
+    (first, last, goal): (u64, u64, u64),
+) -> Result<()> {
+    let mut parts = Vec::new();
+    for span in draft.spans(from, first / SPAN, last.div_ceil(SPAN))? {
+        let begin = span * SPAN;
+        let (low, high) = (first.max(begin) - begin, last.min(begin + SPAN) - begin);
+        let extents = draft.span(from, span)?.0.iter();
+        for part in extents.filter_map(|extent| extent.part(low as u32, high as u32)) {
+            let at = begin + u64::from(part.at) - first + goal;
+            // It may be in two spans there.
+            spans(at, at + u64::from(part.blocks), |span, low, high| {
+                let first = part.first + (span * SPAN + u64::from(low) - at) as u32;
+                parts.push((span, Extent { at: low, blocks: high - low, first, ..part }));
+                Ok(())
+            })?;
+        }
+    }
+    // Before others go, so that nothing dies between.
+    parts.iter().try_for_each(|(_, part)| draft.name(part))?;
+    let (begin, end) = (goal, goal + (last - first));
+    for span in draft.spans(to, begin / SPAN, end.div_ceil(SPAN))? {
+        let (low, high) = (begin.max(span * SPAN) - span * SPAN, end.min((span + 1) * SPAN) - span * SPAN);
+        punch(draft, to, span, low as u32, high as u32)?;
+    }
+    for (span, part) in parts {
+        draft.span(to, span)?.insert(part);
+        to.change(span);
+    }
     Ok(())
 }
 

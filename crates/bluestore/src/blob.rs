@@ -74,7 +74,7 @@ impl BlobId {
 
     pub fn of_key(key: &[u8]) -> Option<BlobId> {
         let mut key = Reader(key);
-        let id = BlobId { onode: key.ordered()?, number: key.ordered()? };
+        let id = BlobId { onode: key.number()?, number: key.number()? };
         key.is_empty().then_some(id)
     }
 }
@@ -166,7 +166,7 @@ impl Blob {
     /// One extent less names them. Returns what is dead now and stood on the drive, and whether it was named at all.
     pub fn unname(&mut self, first: u32, blocks: u32) -> (Vec<(Place, u32)>, bool) {
         let (from, to) = self.grains(first, blocks);
-        let (mut dead, mut known) = (Vec::new(), true);
+        let (mut dead, mut known) = (Vec::new(), first + blocks <= self.blocks);
         let (grain, all) = (self.grain, self.blocks);
         let blocks_of = |first: u32, grains: u32| (first + (grains << grain)).min(all) - first;
         let mut gone = Vec::new();

@@ -9,14 +9,14 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
 use crate::codec::Reader;
-use crate::core::Core;
+use crate::core::{Core, Preparing};
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
 use crate::run::{RunHeader, RunPiece};
 use crate::table::Sums;
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,13 +41,14 @@ struct Check<'a> {
     named: HashMap<BlobId, Vec<u32>>,
     live: BTreeMap<u32, u64>,
     sums: Sums,
+    /// Blobs of which something has no place.
+    waiting: BTreeSet<BlobId>,
     /// What headers of runs say, by zone and block.
     runs: BTreeMap<(u32, u32), RunPiece>,
 }
 
-/// See the module. All is durable.
-pub(crate) fn check(core: &Core, deep: bool) -> Result<Report> {
-    let _preparing = core.prepare();
+/// See the module. All is durable, and stays so while somebody has the right to prepare.
+pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report> {
     let mut check = Check {
         core,
         report: Report::default(),
@@ -56,6 +57,7 @@ pub(crate) fn check(core: &Core, deep: bool) -> Result<Report> {
         named: HashMap::new(),
         live: BTreeMap::new(),
         sums: Sums::default(),
+        waiting: BTreeSet::new(),
         runs: BTreeMap::new(),
     };
     if deep {
@@ -124,7 +126,9 @@ impl Check<'_> {
             let at = place.block + n;
             let before = self.runs.range((place.zone, 0)..=(place.zone, at)).next_back();
             before.is_some_and(|((_, first), piece)| {
-                piece.blob == id && at - first < piece.blocks && piece.first + (at - first) == run.first + n
+                piece.blob == id
+                    && at - first < piece.blocks
+                    && piece.first.checked_add(at - first) == Some(run.first + n)
             })
         })
     }
@@ -196,6 +200,9 @@ impl Check<'_> {
             self.report.blobs += 1;
             let name = id.to_string();
             let mut named = self.named.remove(&id).unwrap_or_default();
+            if named.len() > blob.blocks as usize {
+                self.wrong(format!("extents name blocks behind the end of {name}"));
+            }
             named.resize(blob.blocks as usize, 0);
             if !agree(&blob, &named) {
                 self.wrong(format!("{name} is named by other extents than its record says"));
@@ -203,6 +210,7 @@ impl Check<'_> {
             for run in blob.living() {
                 let Some(place) = run.place else {
                     self.sums.deferred += i64::from(run.blocks);
+                    self.waiting.insert(id);
                     continue;
                 };
                 *self.live.entry(place.zone).or_default() += u64::from(run.blocks);
@@ -255,6 +263,10 @@ impl Check<'_> {
                 Some(_) => self.wrong(format!("{id} is deferred with another length")),
                 None => self.wrong(format!("{id} is deferred and does not exist")),
             }
+            self.waiting.remove(&id);
+        }
+        for id in std::mem::take(&mut self.waiting) {
+            self.wrong(format!("the deferred bytes of {id} are gone"));
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! Numbers and bytes in keys and values. A reader believes no length: what is not there is `None`.
 
+/// Nothing is numbered beyond this: there is always a next number.
+pub(crate) const MAX_NUMBER: u64 = 1 << 56;
+
 /// Seven bits a byte, the lowest first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -99,6 +102,11 @@ impl<'a> Reader<'a> {
         let mut bytes = [0; 8];
         bytes[8usize.checked_sub(len)?..].copy_from_slice(self.take(len)?);
         Some(u64::from_be_bytes(bytes))
+    }
+
+    /// A number of an object or of something like that, which may be counted on from.
+    pub fn number(&mut self) -> Option<u64> {
+        self.ordered().filter(|n| *n <= MAX_NUMBER)
     }
 
     pub fn escaped(&mut self) -> Option<Vec<u8>> {

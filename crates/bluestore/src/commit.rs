@@ -14,6 +14,7 @@ use crate::table::{Sums, Zone, zone_key};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Bytes of deferred blobs that one commit packs at most.
@@ -25,8 +26,21 @@ struct Committing<'a>(&'a Core);
 
 impl Drop for Committing<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The group is lost: nothing may become durable behind it.
+            self.0.state().failed.get_or_insert(self.0.poisoned());
+        }
         *lock(&self.0.committing) = false;
         self.0.committed.notify_all();
+    }
+}
+
+/// Somebody tells; over when dropped.
+struct Busy<'a>(&'a Core);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.telling).busy = false;
     }
 }
 
@@ -59,7 +73,12 @@ impl Core {
             };
             match self.lead(done) {
                 Ok(done) => return done,
-                Err(_committing) => self.commit_one(false)?,
+                Err(committing) => {
+                    let done = self.commit_one(false);
+                    drop(committing);
+                    self.tell();
+                    done?;
+                }
             }
         }
     }
@@ -69,15 +88,40 @@ impl Core {
     /// # Errors
     /// As [`Core::commit`].
     pub fn pack(&self) -> Result<bool> {
-        let Err(_committing) = self.lead(|| None::<std::convert::Infallible>);
-        let some = {
+        let Err(committing) = self.lead(|| None::<Infallible>);
+        let (deferred, gathered) = {
             let state = self.state();
-            state.sums.deferred > 0 || !state.current.is_empty()
+            (state.sums.deferred, !state.current.is_empty())
         };
-        if some {
-            self.commit_one(true)?;
+        let done = if deferred > 0 || gathered { self.commit_one(true) } else { Ok(()) };
+        let some = gathered || self.state().sums.deferred < deferred;
+        drop(committing);
+        self.tell();
+        done.map(|()| some)
+    }
+
+    /// Calls callbacks of groups that have ended, in their order. Nobody has the right to commit meanwhile, so a callback may queue and commit.
+    fn tell(&self) {
+        loop {
+            let (told, done) = {
+                let mut telling = lock(&self.telling);
+                // Whoever tells now goes on with these.
+                if telling.busy {
+                    return;
+                }
+                let Some(next) = telling.next.pop_front() else { return };
+                telling.busy = true;
+                next
+            };
+            let busy = Busy(self);
+            told(done);
+            drop(busy);
         }
-        Ok(some)
+    }
+
+    fn poisoned(&self) -> Error {
+        let name = self.tenant.volume().name();
+        Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")
     }
 
     /// Waits until this is so, or for the right to commit, which is an error here.
@@ -101,18 +145,17 @@ impl Core {
         let group = self.begin();
         let number = group.number;
         let pack = pack || group.sums.deferred.max(0) as u64 * BLOCK >= self.options.pack_from;
-        self.carry_out(group, pack).map_err(|(error, callbacks)| {
+        let mut group = group;
+        let done = self.write_group(&mut group, pack);
+        let mut callbacks = std::mem::take(&mut group.callbacks);
+        if let Err(error) = &done {
             tracing::error!(%error, group = number, "a commit failed; the store takes no more until it is opened anew");
-            let name = self.tenant.volume().name();
-            let poisoned = Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again");
-            let callbacks = {
-                let mut state = self.state();
-                state.failed.get_or_insert(poisoned);
-                callbacks.into_iter().chain(std::mem::take(&mut state.callbacks)).collect::<Vec<_>>()
-            };
-            callbacks.into_iter().for_each(|told| told(Err(error.clone())));
-            error
-        })
+            let mut state = self.state();
+            state.failed.get_or_insert(self.poisoned());
+            callbacks.append(&mut state.callbacks);
+        }
+        lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, done.clone())));
+        done
     }
 
     /// What has gathered is a group from here on, and the next one gathers.
@@ -135,19 +178,10 @@ impl Core {
         }
     }
 
-    fn carry_out(&self, mut group: Group, pack: bool) -> Result<(), (Error, Vec<Callback>)> {
-        let done = self.write_group(&mut group, pack);
-        let callbacks = std::mem::take(&mut group.callbacks);
-        match done {
-            Ok(()) => {
-                callbacks.into_iter().for_each(|told| told(Ok(())));
-                Ok(())
-            }
-            Err(error) => Err((error, callbacks)),
-        }
-    }
-
     fn write_group(&self, group: &mut Group, pack: bool) -> Result<()> {
+        if std::mem::take(&mut self.state().starved) {
+            self.close_idle();
+        }
         let mut todo = self.fresh_of(group)?;
         let packed = if pack { self.deferred(&mut todo)? } else { Packed::new() };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
@@ -163,7 +197,8 @@ impl Core {
             defer(state, group, &left, &packed);
             for zone in self.data.take_closed() {
                 if state.table.close(zone) {
-                    self.tenant.forget(ZoneId(zone), state.group);
+                    let emptied_later = group.zones.get(&zone).is_some_and(|z| z.live > 0);
+                    self.tenant.forget(ZoneId(zone), if emptied_later { state.group } else { group.number });
                 }
             }
             for (zone, z) in group.zones.iter().filter(|(zone, _)| group.changed.contains(zone)) {
@@ -211,7 +246,11 @@ impl Core {
             for (key, value) in pairs {
                 let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a deferred blob")) };
                 let record = self.kv.get(Family::Blobs, &key)?;
-                let Some(record) = record else { return Err(self.corrupt("a deferred blob without a record")) };
+                let Some(record) = record else {
+                    // A check tells of it, too.
+                    tracing::error!(%id, "the metadata have bytes of a blob that does not exist");
+                    continue;
+                };
                 let blob = self.decode(&record)?;
                 if value.len() as u64 != u64::from(blob.blocks) * BLOCK {
                     return Err(self.corrupt("the length of a deferred blob"));
@@ -258,6 +297,10 @@ impl Core {
                 }
             }
             if let (Some((blob, _)), true) = (&now, state.current.get(Family::Blobs, &key).is_some()) {
+                if deferred && blob.deferred().next().is_none() {
+                    // What has no place is dead by now.
+                    state.current.delete(Family::Deferred, key.clone());
+                }
                 state.current.put(Family::Blobs, key, blob.encode());
             }
             let [then, now] = [then, now].map(|blob| blob.map_or(0, |(_, live)| u64::from(live)));
@@ -284,12 +327,27 @@ impl Core {
             for fresh in &group.fresh {
                 state.bytes.remove(&fresh.blob);
             }
-            let mut free = self.tenant.forgotten(group.number);
-            free.retain(|zone| self.data.forget(zone.0));
-            free.iter().for_each(|zone| state.table.remove(zone.0));
-            free
+            // What is promised no more is everybody's.
+            self.give_back(&mut state);
+            self.forgotten(&mut state)
         };
         self.tenant.free(&free, group.number);
+    }
+
+    fn forgotten(&self, state: &mut State) -> Vec<ZoneId> {
+        let mut free = self.tenant.forgotten(state.durable);
+        free.retain(|zone| self.data.forget(zone.0));
+        free.iter().for_each(|zone| state.table.remove(zone.0));
+        free
+    }
+
+    /// Frees zones whose last reader has gone since the last commit.
+    pub fn collect(&self) {
+        let (free, durable) = {
+            let mut state = self.state();
+            (self.forgotten(&mut state), state.durable)
+        };
+        self.tenant.free(&free, durable);
     }
 }
 
@@ -320,7 +378,8 @@ fn defer(state: &mut State, group: &mut Group, left: &[Todo], packed: &Packed) {
         };
         group.sums.deferred += then.unwrap_or(0);
         state.sums.deferred += now.unwrap_or(0);
-        if now.is_none() {
+        if now.unwrap_or(0) == 0 {
+            // Nobody needs them any more.
             state.current.delete(Family::Deferred, key);
         }
     }

@@ -18,18 +18,18 @@ use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
 use imbrex_zones::{Reservation, Tenant};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How a store works.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Writes of fewer bytes go to the key-value store first, and are packed later. On a disk that saves a way of its head for each (BlueStore §4.2).
+    /// Blobs of fewer bytes go to the key-value store first, and are packed later. A write has one for each span of 256 KiB that it touches, of whole blocks. On a disk that saves a way of its head for each (BlueStore §4.2).
     pub defer_below: u64,
     /// So many bytes of such writes gather before they are packed.
     pub pack_from: u64,
-    /// So many bytes of other writes gather in memory, before whoever adds more commits them.
+    /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,
 }
 
@@ -81,8 +81,18 @@ pub(crate) struct State {
     pub ceiling: u64,
     /// Number of the last transaction.
     pub version: u64,
+    /// Somebody lacks room: the next commit gives back what it can.
+    pub starved: bool,
     /// A commit has failed: there will be no other.
     pub failed: Option<Error>,
+}
+
+/// Callbacks of groups that have ended.
+#[derive(Default)]
+pub(crate) struct Telling {
+    pub next: VecDeque<(Callback, Result<()>)>,
+    /// Somebody calls one.
+    pub busy: bool,
 }
 
 pub(crate) struct Core {
@@ -96,6 +106,7 @@ pub(crate) struct Core {
     /// Somebody commits.
     pub committing: Mutex<bool>,
     pub committed: Condvar,
+    pub telling: Mutex<Telling>,
     /// What was read and found wrong, since the store was opened.
     pub wrong: AtomicU64,
 }
@@ -128,12 +139,19 @@ impl Core {
             prepared: Condvar::new(),
             committing: Mutex::default(),
             committed: Condvar::new(),
+            telling: Mutex::default(),
             wrong: AtomicU64::new(0),
         }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Whether all is durable. To be asked by who has the right to prepare: then it stays so.
+    pub fn is_settled(&self) -> bool {
+        let state = self.state();
+        state.current.is_empty() && state.committing.is_empty() && state.bytes.is_empty()
     }
 
     /// Waits for the right to prepare.
@@ -225,6 +243,9 @@ impl Core {
         bytes: Option<&[u8]>,
         deferred: impl Fn() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<AlignedBuf>> {
+        if u64::from(first) + u64::from(blocks) > u64::from(blob.blocks) || blocks == 0 {
+            return Err(self.corrupt("an extent that ends behind its blob"));
+        }
         let (from, len) = blob.whole(first, blocks);
         let Some(runs) = blob.find(from, len) else {
             return Err(self.corrupt("extents that name a part of a blob that is gone"));
@@ -292,8 +313,9 @@ impl Core {
 }
 
 impl Core {
-    /// Bytes that have gathered for zones.
+    /// Bytes that have gathered, for zones and of metadata.
     pub fn gathered(&self) -> u64 {
-        self.state().room.gathered * BLOCK
+        let state = self.state();
+        state.room.gathered * BLOCK + state.current.bytes()
     }
 }

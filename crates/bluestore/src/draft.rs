@@ -21,6 +21,8 @@ const AHEAD: u64 = 4096;
 pub(crate) struct Object {
     pub id: ObjectId,
     pub onode: Onode,
+    /// Its size, or that which it had in this transaction when it was longest: no span with extents is behind that.
+    longest: u64,
     /// Spans behind the first, and whether they have changed.
     spans: BTreeMap<u64, (Span, bool)>,
     changed: bool,
@@ -146,7 +148,11 @@ impl<'a> Draft<'a> {
         let key = id.key();
         if !self.objects.contains_key(&key) {
             let found = self.core.onode(&key)?;
-            let object = found.map(|onode| Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: false });
+            let object = |onode: Onode| {
+                let longest = onode.size;
+                Object { id: id.clone(), onode, longest, spans: BTreeMap::new(), changed: false }
+            };
+            let object = found.map(object);
             self.objects.insert(key.clone(), object);
         }
         self.objects.get_mut(&key).ok_or_else(|| self.core.corrupt("a look at an object"))
@@ -170,7 +176,7 @@ impl<'a> Draft<'a> {
         id.check()?;
         let onode = Onode::new(self.number());
         self.sums.objects += 1;
-        Ok(Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: true })
+        Ok(Object { id: id.clone(), onode, longest: 0, spans: BTreeMap::new(), changed: true })
     }
 
     /// The object is as it is here.
@@ -196,8 +202,7 @@ impl<'a> Draft<'a> {
         let number = object.onode.number;
         let (from, to) = keys_of(number);
         self.layer.delete(Family::Onodes, object.id.key());
-        // Nothing of an object is behind its size.
-        if object.onode.size > SPAN * BLOCK {
+        if object.longest > SPAN * BLOCK {
             self.layer.delete_range(Family::Extents, from, to);
         }
         self.sums.objects -= 1;
@@ -207,6 +212,7 @@ impl<'a> Draft<'a> {
     pub fn resize(&mut self, object: &mut Object, size: u64) {
         self.sums.bytes += size as i64 - object.onode.size as i64;
         object.onode.size = size;
+        object.longest = object.longest.max(size);
     }
 
     /// A span of an object.
@@ -226,10 +232,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Spans of an object from `from` on that have extents, in order.
-    pub fn spans(&self, object: &mut Object, from: u64) -> Result<Vec<u64>> {
+    /// Spans of an object from `from` on and before `to` that have extents, in order.
+    pub fn spans(&self, object: &mut Object, from: u64, to: u64) -> Result<Vec<u64>> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
         let number = object.onode.number;
-        let (_, end) = keys_of(number);
+        let end = span_key(number, to.max(1));
         let mut next = Some(span_key(number, from.max(1)));
         while let Some(from) = next {
             let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end))?;
@@ -242,8 +251,8 @@ impl<'a> Draft<'a> {
             }
             next = more;
         }
-        let first = (from == 0 && !object.onode.first.0.is_empty()).then_some(0);
-        let others = object.spans.range(from.max(1)..).filter(|(_, (span, _))| !span.0.is_empty());
+        let first = (from == 0 && to > 0 && !object.onode.first.0.is_empty()).then_some(0);
+        let others = object.spans.range(from.max(1)..to.max(1)).filter(|(_, (span, _))| !span.0.is_empty());
         Ok(first.into_iter().chain(others.map(|(span, _)| *span)).collect())
     }
 

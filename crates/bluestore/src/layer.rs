@@ -13,6 +13,8 @@ pub(crate) struct Layer {
     keys: [Keys; Family::ALL.len()],
     /// Ranges that were deleted before the keys above were put: where one ends, by where it begins. Those of a family are apart.
     ranges: [BTreeMap<Vec<u8>, Vec<u8>>; Family::ALL.len()],
+    /// Bytes that ever came, about.
+    bytes: u64,
 }
 
 /// Whether a key is in a range whose end may be open.
@@ -35,11 +37,18 @@ impl Layer {
         gone.then_some(None)
     }
 
+    /// Bytes of all changes, those that others have replaced with them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) {
+        self.bytes += (key.len() + value.len()) as u64;
         self.keys[family as usize].insert(key, Some(value));
     }
 
     pub fn delete(&mut self, family: Family, key: Vec<u8>) {
+        self.bytes += key.len() as u64;
         self.keys[family as usize].insert(key, None);
     }
 
@@ -54,6 +63,7 @@ impl Layer {
 
     /// Lies over this one from now on: what is in both is as `above` has it.
     pub fn absorb(&mut self, above: Layer) {
+        self.bytes += above.bytes;
         for (family, ranges) in Family::ALL.into_iter().zip(above.ranges) {
             ranges.into_iter().for_each(|(from, to)| self.delete_range(family, from, to));
         }

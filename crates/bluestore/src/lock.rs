@@ -1,4 +1,4 @@
-//! Locks. Every structure behind one is valid between any two statements, so a panic of another holder does not spoil it.
+//! Locks. Every structure behind one is valid between any two statements, so a panic of another holder does not spoil it. A panic in a commit is another thing: it ends the store.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -4,7 +4,7 @@
 //! extents of any other span have a record of their own ([`Family::Extents`](crate::keyvalue::Family::Extents)).
 
 use crate::blob::{BLOCK, BlobId, MAX_BLOCKS};
-use crate::codec::{Reader, put_bytes, put_ordered, put_varint};
+use crate::codec::{MAX_NUMBER, Reader, put_bytes, put_ordered, put_varint};
 use std::collections::BTreeMap;
 
 /// Blocks of a span.
@@ -132,13 +132,13 @@ impl Span {
             let head = from.varint()?;
             let at = u32::try_from(head >> 1).ok()?.checked_add(end)?;
             let blocks = from.small::<u32>()?;
-            let owner = if head & 1 == 1 { from.varint()? } else { onode };
+            let owner = if head & 1 == 1 { from.varint().filter(|n| *n <= MAX_NUMBER)? } else { onode };
             let step = from.varint()?;
             let number = last.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg());
             let first = from.small::<u32>()?;
             end = at.checked_add(blocks).filter(|end| blocks > 0 && *end <= MAX_BLOCKS)?;
             first.checked_add(blocks).filter(|end| *end <= MAX_BLOCKS)?;
-            last = number;
+            last = Some(number).filter(|n| *n <= MAX_NUMBER)?;
             all.push(Extent { at, blocks, blob: BlobId { onode: owner, number }, first });
         }
         Some(Span(all))
@@ -202,7 +202,9 @@ impl Onode {
             onode.attributes.insert(name, value);
         }
         onode.first = Span::decode(&mut from, onode.number)?;
-        (from.is_empty() && onode.size <= MAX_OBJECT).then_some(onode)
+        let numbers = [onode.number, onode.version, onode.next_blob, onode.omap];
+        let sane = onode.size <= MAX_OBJECT && numbers.iter().all(|n| *n <= MAX_NUMBER);
+        (from.is_empty() && sane).then_some(onode)
     }
 }
 
@@ -217,7 +219,7 @@ pub(crate) fn span_key(onode: u64, span: u64) -> Vec<u8> {
 /// The number and the span of such a key.
 pub(crate) fn of_span_key(key: &[u8]) -> Option<(u64, u64)> {
     let mut key = Reader(key);
-    let both = (key.ordered()?, key.ordered()?);
+    let both = (key.number()?, key.number()?);
     key.is_empty().then_some(both)
 }
 
@@ -247,7 +249,7 @@ mod tests {
         onode.hint = Hint { object: 1 << 22, write: 1 << 16, immutable: true, short_lived: false };
         onode.attributes.insert(b"".to_vec(), vec![0; 300]);
         onode.attributes.insert(vec![0xff; 3], vec![]);
-        onode.first = Span(vec![extent(0, 3, 77, 0, 0), extent(3, 1, 12, u64::MAX, 63), extent(9, 4, 77, 3, 2)]);
+        onode.first = Span(vec![extent(0, 3, 77, 0, 0), extent(3, 1, 12, MAX_NUMBER, 63), extent(9, 4, 77, 3, 2)]);
         assert_eq!(Onode::decode(&onode.encode()), Some(onode.clone()));
         let bytes = onode.encode();
         assert!((0..bytes.len()).all(|len| Onode::decode(&bytes[..len]).is_none()));

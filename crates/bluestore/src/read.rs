@@ -10,6 +10,8 @@ use imbrex_device::{AlignedBuf, Code, Result};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+/// Most bytes of one read.
+const MAX_READ: u64 = 1 << 30;
 /// So often an object is read that others change all the time, before they have to wait.
 const TRIES: u32 = 4;
 
@@ -38,6 +40,19 @@ impl Core {
         let record = self.get(Family::Collections, &collection.key())?;
         let record = record.ok_or_else(|| self.refuse(Code::NotFound, format!("{collection} does not exist")))?;
         bits_of(&record).ok_or_else(|| self.corrupt("a collection's record"))
+    }
+
+    /// What `look` finds, of one moment: no transaction came between. In the end others wait.
+    fn at_once<T>(&self, look: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            let before = self.state().version;
+            let found = look();
+            if self.state().version == before {
+                return found;
+            }
+        }
+        let _preparing = self.prepare();
+        look()
     }
 
     fn find(&self, collection: CollectionId, id: &ObjectId) -> Result<Onode> {
@@ -88,6 +103,10 @@ impl Core {
         if offset >= end {
             return Ok(Some(Vec::new()));
         }
+        if end - offset > MAX_READ {
+            let sentence = format!("{} bytes are too many for one read; read {MAX_READ} at a time", end - offset);
+            return Err(self.refuse(Code::InvalidArgument, sentence));
+        }
         let mut out = vec![0; (end - offset) as usize];
         let mut blobs = BTreeMap::new();
         for span in offset / BLOCK / SPAN..=(end - 1) / BLOCK / SPAN {
@@ -124,6 +143,15 @@ impl Core {
         from: Option<&ObjectId>,
         most: usize,
     ) -> Result<Page<ObjectId, ObjectId>> {
+        self.at_once(|| self.list_now(collection, from, most))
+    }
+
+    fn list_now(
+        &self,
+        collection: CollectionId,
+        from: Option<&ObjectId>,
+        most: usize,
+    ) -> Result<Page<ObjectId, ObjectId>> {
         let (begin, end) = collection.range(self.bits(collection)?);
         let from = from.map_or(begin.clone(), |from| from.key().max(begin));
         let (pairs, next) = self.pairs(Family::Onodes, &from, end.as_deref(), most.max(1), None)?;
@@ -138,6 +166,10 @@ impl Core {
     }
 
     pub fn collections(&self) -> Result<Vec<(CollectionId, u8)>> {
+        self.at_once(|| self.collections_now())
+    }
+
+    fn collections_now(&self) -> Result<Vec<(CollectionId, u8)>> {
         let (mut all, mut next) = (Vec::new(), Some(Vec::new()));
         while let Some(from) = next {
             let (pairs, more) = self.pairs(Family::Collections, &from, None, 1024, None)?;
@@ -151,19 +183,21 @@ impl Core {
     }
 
     pub fn omap_header(&self, collection: CollectionId, id: &ObjectId) -> Result<Option<Vec<u8>>> {
-        match self.find(collection, id)?.omap {
+        self.at_once(|| match self.find(collection, id)?.omap {
             0 => Ok(None),
             omap => self.get(Family::Omap, &omap::header_key(omap)),
-        }
+        })
     }
 
     pub fn omap_get(&self, collection: CollectionId, id: &ObjectId, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let omap = self.find(collection, id)?.omap;
-        let get = |key: &&[u8]| match omap {
-            0 => Ok(None),
-            omap => self.get(Family::Omap, &omap::pair_key(omap, key)),
-        };
-        keys.iter().map(get).collect()
+        self.at_once(|| {
+            let omap = self.find(collection, id)?.omap;
+            let get = |key: &&[u8]| match omap {
+                0 => Ok(None),
+                omap => self.get(Family::Omap, &omap::pair_key(omap, key)),
+            };
+            keys.iter().map(get).collect()
+        })
     }
 
     pub fn omap_page(
@@ -173,14 +207,16 @@ impl Core {
         from: &[u8],
         most: usize,
     ) -> Result<Page<Pair, Vec<u8>>> {
-        let omap = self.find(collection, id)?.omap;
-        if omap == 0 {
-            return Ok(Page { all: Vec::new(), next: None });
-        }
-        let (from, end) = (omap::pair_key(omap, from), omap::end_key(omap));
-        let (pairs, next) = self.pairs(Family::Omap, &from, Some(&end), most.max(1), None)?;
-        let user = |key: &[u8]| omap::user_key(omap, key).to_vec();
-        let all = pairs.into_iter().map(|(key, value)| (user(&key), value)).collect();
-        Ok(Page { all, next: next.map(|key| user(&key)) })
+        self.at_once(|| {
+            let omap = self.find(collection, id)?.omap;
+            if omap == 0 {
+                return Ok(Page { all: Vec::new(), next: None });
+            }
+            let (from, end) = (omap::pair_key(omap, from), omap::end_key(omap));
+            let (pairs, next) = self.pairs(Family::Omap, &from, Some(&end), most.max(1), None)?;
+            let user = |key: &[u8]| omap::user_key(omap, key).to_vec();
+            let all = pairs.into_iter().map(|(key, value)| (user(&key), value)).collect();
+            Ok(Page { all, next: next.map(|key| user(&key)) })
+        })
     }
 }

@@ -3,6 +3,7 @@
 use crate::apply;
 use crate::blob::BLOCK;
 use crate::check::{self, Report};
+use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, Core, NEXT, Options, State};
 use crate::draft::Draft;
 use crate::id::{CollectionId, ObjectId};
@@ -11,7 +12,7 @@ use crate::read::{Page, Stat};
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
-use imbrex_device::{Code, Error, Result, ZoneId};
+use imbrex_device::{Code, Error, Result, Written, Zone as DriveZone, ZoneId};
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
 
@@ -61,6 +62,12 @@ impl BlueStore {
                 if any {
                     return Err(corrupt("the metadata of the object store: its first record is gone"));
                 }
+                // The first record is there before any zone is.
+                let written = |zone: &ZoneId| volume.report_at_open().get(zone.0 as usize).is_some_and(has_bytes);
+                if tenant.unadopted().iter().any(written) {
+                    let sentence = "has zones of an object store whose metadata are not here; open it with those, or format the drive anew";
+                    return Err(Error::unusable(&volume.name(), sentence));
+                }
                 kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())])?;
             }
         }
@@ -68,6 +75,9 @@ impl BlueStore {
             bytes.try_into().map(u64::from_le_bytes).map_err(|_| corrupt("the number of the next object"))
         };
         let ceiling = kv.get(Family::Super, NEXT)?.map_or(Ok(1), number)?;
+        if ceiling > MAX_NUMBER {
+            return Err(corrupt("the number of the next object"));
+        }
         let sums = kv.get(Family::Statistics, ALL)?.map_or(Some(Sums::default()), |bytes| Sums::decode(&bytes));
         let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
         tenant.begin()?;
@@ -107,7 +117,11 @@ impl BlueStore {
             return Err(tell(callbacks, error));
         }
         // What was deleted becomes room when that is durable.
-        let group = self.0.state().group;
+        let group = {
+            let mut state = self.0.state();
+            state.starved = true;
+            state.group
+        };
         if let Err(error) = self.0.commit(group) {
             return Err(tell(callbacks, error));
         }
@@ -155,7 +169,9 @@ impl BlueStore {
             let state = self.0.state();
             (state.group, !state.current.is_empty() || !state.callbacks.is_empty())
         };
-        self.0.commit(if some { group } else { group - 1 })
+        self.0.commit(if some { group } else { group - 1 })?;
+        self.0.collect();
+        Ok(())
     }
 
     /// Gives places on the drive to what waits in the key-value store. False: nothing waited.
@@ -169,7 +185,7 @@ impl BlueStore {
     /// Bytes of an object: `len` of them, or fewer where it ends.
     ///
     /// # Errors
-    /// `NotFound`; `Corrupt` where bytes are not those that were written; those of the drive.
+    /// `NotFound`; `Corrupt` where bytes are not those that were written; `InvalidArgument` for more than a GiB at once; those of the drive.
     pub fn read(&self, collection: CollectionId, object: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.0.read_object(collection, object, offset, len)
     }
@@ -188,6 +204,15 @@ impl BlueStore {
     /// Those of the key-value store.
     pub fn collections(&self) -> Result<Vec<(CollectionId, u8)>> {
         self.0.collections()
+    }
+
+    /// The collection that an object of this name belongs to, whether or not there is such an object; `None`: there is no such collection.
+    ///
+    /// # Errors
+    /// Those of the key-value store.
+    pub fn home(&self, object: &ObjectId) -> Result<Option<CollectionId>> {
+        let all = self.0.collections()?;
+        Ok(all.into_iter().find(|(collection, bits)| collection.has(*bits, object)).map(|(collection, _)| collection))
     }
 
     /// Objects of a collection by hash, namespace, name, snapshot and generation, from one on, `most` at most.
@@ -258,9 +283,23 @@ impl BlueStore {
     /// # Errors
     /// Those of the drive and of the key-value store, but for bytes that cannot be read: these are found.
     pub fn check(&self, deep: bool) -> Result<Report> {
-        self.sync()?;
-        check::check(&self.0, deep)
+        for _ in 0..CHECKS {
+            self.sync()?;
+            let preparing = self.0.prepare();
+            if self.0.is_settled() {
+                return check::check(&self.0, deep, &preparing);
+            }
+        }
+        Err(self.0.refuse(Code::Busy, "others change the store all the time; check it when they rest"))
     }
+}
+
+/// So often a check tries to find a moment when all is durable.
+const CHECKS: u32 = 1000;
+
+/// Whether a zone has been written.
+fn has_bytes(zone: &DriveZone) -> bool {
+    !matches!(zone.written(), Written::To(0))
 }
 
 fn tell(callbacks: Vec<Callback>, error: Error) -> Error {

@@ -90,7 +90,7 @@ impl Zone {
 
     pub fn decode(bytes: &[u8]) -> Option<Zone> {
         let mut from = Reader(bytes);
-        let zone = Zone { life: from.u64()?, live: from.varint()?, open: false };
+        let zone = Zone { life: from.u64()?, live: from.small::<u32>()?.into(), open: false };
         from.is_empty().then_some(zone)
     }
 }
@@ -121,6 +121,7 @@ impl Sums {
     pub fn decode(bytes: &[u8]) -> Option<Sums> {
         let mut from = Reader(bytes);
         let sums = Sums { objects: from.small()?, bytes: from.small()?, deferred: from.small()? };
-        from.is_empty().then_some(sums)
+        let sane = sums.objects <= 1 << 48 && sums.bytes <= 1 << 60 && sums.deferred <= 1 << 40;
+        (from.is_empty() && sane).then_some(sums)
     }
 }

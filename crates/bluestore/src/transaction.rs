@@ -44,7 +44,7 @@ pub(crate) enum Act {
 /// Steps that happen together or not at all, in the order in which they were added. Each object is named with the collection that it is in.
 ///
 /// A step that makes no sense fails the whole transaction before anything has changed: an object that is not there, or is and must not be, a collection that is not
-/// empty. [`Transaction::touch`], [`Transaction::write`], [`Transaction::zero`], attributes, omap and hints make an object that is not there.
+/// empty. [`Transaction::touch`], [`Transaction::write`], [`Transaction::zero`], attributes, omap and hints make an object that is not there, and so does [`Transaction::clone_range`] of `to`.
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) steps: Vec<(CollectionId, Step)>,
@@ -72,7 +72,8 @@ impl Transaction {
         self.step(collection, Step::Object { object: object.clone(), act })
     }
 
-    /// Is called once: when all is durable, or never will be. It is called on the thread that commits, and must not wait for a commit.
+    /// Is called once: when all is durable, or never will be. Callbacks are called one after the other, in the order of their transactions, by a thread that
+    /// commits.
     pub fn on_commit(&mut self, told: impl FnOnce(Result<()>) + Send + 'static) -> &mut Transaction {
         self.callbacks.push(Box::new(told));
         self
@@ -139,7 +140,8 @@ impl Transaction {
         self.act(collection, object, Act::Clone { to: to.clone() })
     }
 
-    /// `len` bytes of the object, from `from` on, stand in `to` at `at`. Whole blocks of 4 KiB are shared where both offsets have the same distance from one.
+    /// `len` bytes of the object, from `from` on, stand in `to` at `at`. Whole blocks of 4 KiB are shared where `to` is another object and
+    /// both offsets have the same distance from one.
     pub fn clone_range(
         &mut self,
         collection: CollectionId,

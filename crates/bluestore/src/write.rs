@@ -1,7 +1,7 @@
 //! How data come to zones: which zone takes what, and the runs that are written there.
 
 use crate::blob::{BLOCK, Place};
-use crate::core::Core;
+use crate::core::{Core, State};
 use crate::data::{Placed, Stream, Todo};
 use crate::lock::lock;
 use crate::run::{MOST, RunHeader, RunPiece};
@@ -55,8 +55,11 @@ impl Core {
         while let Some(first) = todo.last() {
             let stream = first.stream;
             let Some(open) = self.open_zone(stream, 1 << first.grain)? else {
-                left.extend(todo.drain(..).rev());
-                break;
+                // What goes with others may find room.
+                while let Some(next) = todo.pop_if(|next| next.stream == stream) {
+                    left.push(next);
+                }
+                continue;
             };
             let room = ((open.capacity - open.at) / BLOCK).min(RUN / BLOCK) as u32 - 1;
             let (mut run, mut blocks) = (Vec::new(), 0);
@@ -126,7 +129,7 @@ impl Core {
                 self.close(open.zone.0);
                 continue;
             }
-            let mut reserved = std::mem::take(&mut self.state().room.reserved);
+            let mut reserved: Vec<_> = self.state().room.reserved.pop().into_iter().collect();
             let zone = match reserved.is_empty() {
                 true => self.tenant.take(Urgency::User),
                 false => self.tenant.redeem(&mut reserved),
@@ -134,7 +137,12 @@ impl Core {
             self.state().room.reserved.append(&mut reserved);
             let zone = match zone {
                 Ok(zone) => zone,
-                Err(error) if matches!(error.fault, Fault::NoSpace) => return Ok(None),
+                Err(error) if matches!(error.fault, Fault::NoSpace) => {
+                    // The room of all open zones was promised.
+                    let streams = *lock(&self.data.open);
+                    let has_room = |open: &OpenZone| open.capacity - open.at >= (1 + grain) * BLOCK;
+                    return Ok(streams.into_iter().flatten().find(has_room));
+                }
                 Err(error) => return Err(error),
             };
             let (life, capacity) = (self.tenant.new_life(), self.tenant.volume().capacity(zone));
@@ -159,6 +167,16 @@ impl Core {
         self.state().room.open = open;
     }
 
+    /// Nothing more goes to zones in which nothing lives.
+    pub fn close_idle(&self) {
+        let open = *lock(&self.data.open);
+        for open in open.into_iter().flatten() {
+            if self.state().table.get(open.zone.0).is_some_and(|z| z.live == 0) {
+                self.close(open.zone.0);
+            }
+        }
+    }
+
     /// Nothing more goes to the zone.
     fn close(&self, zone: u32) {
         lock(&self.data.open).iter_mut().for_each(|open| _ = open.take_if(|open| open.zone.0 == zone));
@@ -177,14 +195,37 @@ impl Core {
     /// # Errors
     /// `NoSpace`.
     pub fn make_room(&self, blocks: u64) -> Result<()> {
-        let takes = self.data.zone_takes();
         let mut state = self.state();
-        let deferred = state.sums.deferred.max(0) as u64;
-        let need = state.room.promised + blocks + deferred + deferred / 16 + 1;
-        while need > state.room.open + state.room.reserved.len() as u64 * takes {
-            let one = self.tenant.reserve(0)?;
-            state.room.reserved.push(one);
+        let before = state.room.reserved.len();
+        while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len()) {
+            match self.tenant.reserve(0) {
+                Ok(one) => state.room.reserved.push(one),
+                Err(error) => {
+                    state.room.reserved.truncate(before);
+                    return Err(error);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Reservations that nothing needs are everybody's again.
+    pub fn give_back(&self, state: &mut State) {
+        let need = self.needs(state, 0);
+        while state.room.reserved.len().checked_sub(1).is_some_and(|less| self.has(state, less) >= need) {
+            state.room.reserved.pop();
+        }
+    }
+
+    /// Blocks that were accepted and have no place, and so many more.
+    fn needs(&self, state: &State, more: u64) -> u64 {
+        let deferred = state.sums.deferred.max(0) as u64;
+        let all = state.room.promised + more + deferred + deferred / 16;
+        if all == 0 { 0 } else { all + 1 }
+    }
+
+    /// Blocks for which there is room with so many reservations.
+    fn has(&self, state: &State, reserved: usize) -> u64 {
+        state.room.open + reserved as u64 * self.data.zone_takes()
     }
 }

@@ -20,6 +20,7 @@ mod mountpoint;
 mod output;
 mod picture;
 mod shell;
+mod store;
 mod top;
 mod usage;
 
@@ -57,6 +58,8 @@ enum Noun {
     Chunk(chunk::Args),
     /// Keys and values on a drive: format, put, get, scan, load.
     Kv(kv::Args),
+    /// Objects on a drive, with transactions and clones: format, put, get, list, check.
+    Store(store::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),
     /// Experiments: what a workload takes on drives whose time is modelled.
@@ -73,6 +76,7 @@ fn run(cli: Cli) -> Outcome {
         Noun::Fs(args) => fs::run(args),
         Noun::Chunk(args) => chunk::run(args),
         Noun::Kv(args) => kv::run(args),
+        Noun::Store(args) => store::run(args),
         Noun::Top(args) => top::run(args),
         Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),

@@ -54,7 +54,7 @@ fn every_command_tells_a_wrong_command_line_as_such() {
 }
 
 /// What each command of engines and drives needs behind the drive.
-const NEEDS: [&[&str]; 39] = [
+const NEEDS: [&[&str]; 49] = [
     &["fs", "ls"],
     &["fs", "cat", "/x"],
     &["fs", "cp", "/dev/null", ":/x"],
@@ -94,6 +94,16 @@ const NEEDS: [&[&str]; 39] = [
     &["kv", "restore", "/"],
     &["kv", "format"],
     &["kv", "format", "--force"],
+    &["store", "put", "x", "/dev/null"],
+    &["store", "get", "x"],
+    &["store", "rm", "x"],
+    &["store", "mv", "x", "y"],
+    &["store", "clone", "x", "y"],
+    &["store", "ls"],
+    &["store", "stat"],
+    &["store", "check"],
+    &["store", "format"],
+    &["store", "format", "--force"],
 ];
 
 fn run(at: &Place, needs: &[&str], drive: &str) -> Output {
@@ -189,6 +199,7 @@ fn one_damaged_label_is_told_of_every_engine() {
         ("fs", vec!["mkdir", "/x"], vec!["check", "--repair"]),
         ("chunk", vec!["put", "/dev/null"], vec!["clean"]),
         ("kv", vec!["put", "key", "value"], vec!["put", "key", "value"]),
+        ("store", vec!["put", "name", "/dev/null"], vec!["put", "name", "/dev/null"]),
     ];
     for (engine, fill, open) in engines {
         for copy in [0, 1] {

@@ -32,7 +32,7 @@ mod wal;
 mod work;
 mod write;
 
-pub use api::engine::{Figures, Metrics, Watch, tenant};
+pub use api::engine::{Figures, Metrics, Watch, budget};
 pub use api::ingest::Ingest;
 pub use api::store::{Kv, Make, Snapshot};
 pub use api::zones::{Holds, ZoneContent};
@@ -43,7 +43,6 @@ pub use iter::Iter;
 pub use operator::MergeOperator;
 pub use options::{MakePolicy, Options};
 pub use order::{Bytewise, Order};
-pub use recover::TENANT;
 pub use salvage::{FoundSpace, Pairs, Salvage, Salvaged};
 pub use space::{Expiry, forget_order, register_order};
 pub use ttl::TimeInValue;

@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The engine's name in a label.
-pub const TENANT: &str = "kv";
+pub(crate) const TENANT: &str = "kv";
 /// Copies of the metadata.
 const COPIES: u8 = 2;
 /// Bytes of a snapshot of the metadata for each zone of the drive. A table takes a few hundred bytes, with long keys more, and a zone may have twenty slices of a flush;

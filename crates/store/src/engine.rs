@@ -1,7 +1,7 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
 use crate::metadata::Metadata;
-use imbrex_bluestore::{BUDGET, BlueStore, NAME, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, NAME, Report, Usage};
 use imbrex_device::{Drive, Error, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
@@ -10,6 +10,8 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+/// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
+const METADATA: &str = "metadata";
 /// How often the maintenance thread looks whether anything waits.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -73,7 +75,7 @@ impl Engine for ObjectStore {
         let Options { store, mut metadata, volume } = start.options;
         metadata.volume = volume;
         let volume = start.tenant.volume().clone();
-        let kv = Kv::open_tenant(volume.tenant(imbrex_kv::TENANT)?, metadata)?;
+        let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
         let damage = kv.damage();
         let metadata = Metadata::new(kv);
         let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
@@ -121,7 +123,8 @@ impl Engine for ObjectStore {
 /// Formats a drive for an object store, and the key-value store for its metadata.
 fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
     let own = TenantSpec { name: NAME.into(), budget: BUDGET };
-    let tenants = vec![imbrex_kv::tenant(drive.device.geometry()), own];
+    let metadata = TenantSpec { name: METADATA.into(), budget: imbrex_kv::budget(drive.device.geometry()) };
+    let tenants = vec![metadata, own];
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }
 
@@ -165,6 +168,16 @@ impl Store {
     /// Figures that do not keep it open.
     pub fn watch(&self) -> Watch {
         self.0.watch()
+    }
+
+    /// [`BlueStore::check`], and what the key-value store finds wrong with its tables, its log and the drive's labels.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn check_all(&self, deep: bool) -> Result<Report> {
+        let mut report = self.check(deep)?;
+        report.wrong.extend(self.0.metadata.kv()?.check()?);
+        Ok(report)
     }
 
     /// Sentences of damage that the opening found.

@@ -22,7 +22,8 @@ impl Metadata {
         Metadata(Arc::new(Mutex::new(Some(kv))))
     }
 
-    fn kv(&self) -> Result<Kv> {
+    /// The key-value store.
+    pub(crate) fn kv(&self) -> Result<Kv> {
         let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         kv.ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the object store was closed; open it again"))
     }

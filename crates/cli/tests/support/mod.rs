@@ -75,6 +75,11 @@ impl Place {
         self.given(&[&["chunk", verb, self.drive()], more].concat(), input)
     }
 
+    /// Runs `imbrex store VERB DRIVE …`.
+    pub fn store(&self, verb: &str, more: &[&str]) -> Output {
+        self.run(&[&["store", verb, self.drive()], more].concat())
+    }
+
     /// Runs `imbrex kv VERB DRIVE …`.
     pub fn kv(&self, verb: &str, more: &[&str]) -> Output {
         self.run(&[&["kv", verb, self.drive()], more].concat())

@@ -10,7 +10,7 @@ use crate::table::Compression;
 use crate::work::Worker;
 use imbrex_device::{Cause, Drive, Error, Geometry, Result};
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Start, UriOption};
-use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Budget, Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -237,12 +237,12 @@ impl Engine for Store {
 }
 
 /// What a store needs of a drive: for whoever formats one for a store and others.
-pub fn tenant(geometry: &Geometry) -> TenantSpec {
-    TenantSpec { name: recover::TENANT.into(), budget: recover::budget(geometry.zones, geometry.zone_size) }
+pub fn budget(geometry: &Geometry) -> Budget {
+    recover::budget(geometry.zones, geometry.zone_size)
 }
 
 /// Formats a drive for a store alone.
 pub(crate) fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-    let tenants = vec![tenant(drive.device.geometry())];
+    let tenants = vec![TenantSpec { name: recover::TENANT.into(), budget: budget(drive.device.geometry()) }];
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }

@@ -1,0 +1,410 @@
+//! What others do between two steps of a call, records that are hostile or gone, and room that nobody needs any more.
+
+mod support;
+
+use imbrex_bluestore::*;
+use imbrex_device::{Code, Drive, Result};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::{Exec, Tenant, Volume, VolumeOptions};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use support::{content, format, options};
+
+const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
+type Hook = Box<dyn FnOnce() + Send>;
+type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
+#[derive(Default)]
+struct Mem {
+    map: Mutex<Map>,
+    /// what, family: 0 get, 1 pairs, 2 write
+    hook: Mutex<Option<(u8, Family, Hook)>>,
+    writes: Mutex<Vec<usize>>,
+}
+
+impl Mem {
+    fn hook(&self, what: u8, family: Family, f: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some((what, family, Box::new(f)));
+    }
+    fn call(&self, what: u8, family: Family) {
+        let mut hook = self.hook.lock().unwrap();
+        if hook.as_ref().is_some_and(|(w, f, _)| *w == what && (*f == family || what == 2)) {
+            let (_, _, f) = hook.take().unwrap();
+            drop(hook);
+            f();
+        }
+    }
+}
+
+impl KeyValue for Mem {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.call(0, family);
+        Ok(self.map.lock().unwrap().get(&(family, key.to_vec())).cloned())
+    }
+    fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
+        self.call(1, family);
+        let map = self.map.lock().unwrap();
+        let all = map
+            .range((family, from.to_vec())..)
+            .take_while(|((f, k), _)| *f == family && to.is_none_or(|to| &k[..] < to));
+        Ok(all.take(most).map(|((_, k), v)| (k.clone(), v.clone())).collect())
+    }
+    fn write(&self, changes: &[Change]) -> Result<()> {
+        self.call(2, Family::Super);
+        self.writes.lock().unwrap().push(changes.len());
+        let mut map = self.map.lock().unwrap();
+        for change in changes {
+            match change.clone() {
+                Change::Put(f, k, v) => drop(map.insert((f, k), v)),
+                Change::Delete(f, k) => drop(map.remove(&(f, k))),
+                Change::DeleteRange(f, a, b) => map.retain(|(g, k), _| *g != f || *k < a || *k >= b),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn large() -> Config {
+    Config { zone_size: 1 << 20, zone_capacity: 1 << 20, capacity: 120 << 20, conventional: 2, ..Config::tiny() }
+}
+
+struct All {
+    emulator: Emulator,
+    drive: Drive,
+    kv: Arc<Mem>,
+    store: BlueStore,
+    tenant: Tenant,
+    _volume: Volume,
+}
+
+fn volume(drive: &Drive) -> Volume {
+    Volume::open(
+        drive.clone(),
+        VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..VolumeOptions::default() },
+    )
+    .unwrap()
+}
+
+fn new(config: &Config, options: Options) -> All {
+    let emulator = Emulator::memory(config).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    format(&drive).unwrap();
+    let v = volume(&drive);
+    let kv = Arc::new(Mem::default());
+    let tenant = v.tenant(NAME).unwrap();
+    let store = BlueStore::open(&tenant, kv.clone(), options).unwrap();
+    does(&store, |t| _ = t.create_collection(ALL, 0)).unwrap();
+    All { emulator, drive, kv, store, tenant, _volume: v }
+}
+
+fn id(name: &str) -> ObjectId {
+    ObjectId::new(1, b"", name.as_bytes())
+}
+
+fn does(store: &BlueStore, what: impl FnOnce(&mut Transaction)) -> Result<(), Code> {
+    let mut t = Transaction::new();
+    what(&mut t);
+    store.commit(t).map_err(|e| e.code())
+}
+
+fn fine(store: &BlueStore) {
+    let r = store.check(true).unwrap();
+    assert!(r.wrong.is_empty(), "{:#?}", r.wrong);
+}
+
+#[test]
+fn an_object_that_was_cut_and_removed_leaves_nothing() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(1 << 20, 1))).unwrap();
+    does(&a.store, |t| _ = t.truncate(ALL, &id("a"), 0).remove(ALL, &id("a"))).unwrap();
+    fine(&a.store);
+}
+
+#[test]
+fn so_does_one_that_was_cut_and_replaced() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(1 << 20, 1)).touch(ALL, &id("b"))).unwrap();
+    does(&a.store, |t| _ = t.truncate(ALL, &id("a"), 0).clone_object(ALL, &id("b"), &id("a"))).unwrap();
+    fine(&a.store);
+}
+
+#[test]
+fn what_is_refused_keeps_no_zones() {
+    let a = new(&large(), options());
+    assert_eq!(does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(200 << 20, 1))), Err(Code::NoSpace));
+    let c = a.tenant.counts();
+    assert_eq!(c.reservations, 0);
+}
+
+#[test]
+fn a_full_drive_accepts_only_what_has_a_zone() {
+    let a = new(&large(), Options { pack_from: 100 << 20, ..options() });
+    does(&a.store, |t| _ = t.write(ALL, &id("s"), 0, &content(5000, 1))).unwrap();
+    a.store.pack().unwrap();
+    let mut n = 0;
+    while does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(200_000, n as u8))).is_ok() {
+        n += 1;
+    }
+    assert_eq!(a.store.usage().deferred, 0);
+}
+
+fn half_left() -> All {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 1))).unwrap();
+    let mut t = Transaction::new();
+    t.write(ALL, &id("b"), 0, &content(1_500_000, 2));
+    a.store.queue(t).unwrap();
+    for z in imbrex_device::report_all(a.drive.device.as_ref())
+        .unwrap()
+        .iter()
+        .filter(|z| z.id.0 >= 2 && format!("{:?}", z.state) == "Empty")
+    {
+        a.emulator.faults().make_read_only(z.id).unwrap();
+    }
+    a
+}
+
+#[test]
+fn what_found_no_zone_may_be_overwritten_meanwhile() {
+    let a = half_left();
+    let store = a.store.clone();
+    // All that has no place of any blob that is placed in part: try all sizes
+    let hook = move || {
+        let mut t = Transaction::new();
+        t.zero(ALL, &id("b"), 228 << 12, 28 << 12);
+        store.queue(t).unwrap();
+    };
+    a.kv.hook(1, Family::Deferred, hook);
+    a.store.pack().unwrap();
+    a.store.sync().unwrap();
+    does(&a.store, |t| _ = t.remove(ALL, &id("b"))).unwrap();
+    {
+        let mut t = Transaction::new();
+        t.touch(ALL, &id("x"));
+        a.store.queue(t).unwrap();
+    }
+    fine(&a.store);
+}
+
+#[test]
+fn check_while_others_write() {
+    let a = new(&large(), options());
+    let store = a.store.clone();
+    let mut t = Transaction::new();
+    t.touch(ALL, &id("a"));
+    a.store.queue(t).unwrap();
+    a.kv.hook(2, Family::Super, move || {
+        let mut t = Transaction::new();
+        t.write(ALL, &id("b"), 0, &content(100_000, 2));
+        store.queue(t).unwrap();
+    });
+    fine(&a.store);
+}
+
+#[test]
+fn values_of_an_omap_are_of_one_moment() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.omap_set(ALL, &id("a"), &[(b"k", b"1"), (b"l", b"1")])).unwrap();
+    let store = a.store.clone();
+    a.kv.hook(0, Family::Omap, move || {
+        does(&store, |t| _ = t.omap_clear(ALL, &id("a")).omap_set(ALL, &id("a"), &[(b"k", b"2"), (b"l", b"2")]))
+            .unwrap()
+    });
+    let got = a.store.omap_get(ALL, &id("a"), &[b"k", b"l"]).unwrap();
+    assert!(
+        got == [Some(b"1".to_vec()), Some(b"1".to_vec())] || got == [Some(b"2".to_vec()), Some(b"2".to_vec())],
+        "{got:?}"
+    );
+}
+
+#[test]
+fn a_list_is_of_one_moment() {
+    let a = new(&large(), options());
+    let [x, y, z] = ["x", "y", "z"].map(|n| ObjectId { hash: 0, ..id(n) });
+    does(&a.store, |t| _ = t.touch(ALL, &x)).unwrap();
+    let mut t = Transaction::new();
+    t.rename(ALL, &x, &y);
+    a.store.queue(t).unwrap();
+    let store = a.store.clone();
+    a.kv.hook(1, Family::Onodes, move || does(&store, |t| _ = t.rename(ALL, &y, &z)).unwrap());
+    let got = a.store.list(ALL, None, 10).unwrap().all;
+    assert_eq!(got.len(), 1, "{got:?}");
+}
+
+#[test]
+fn an_extent_behind_its_blob_is_an_error() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(8192, 1))).unwrap();
+    let All { store, drive, kv, tenant, _volume, .. } = a;
+    drop((store, tenant, _volume));
+    for ((f, _), v) in kv.map.lock().unwrap().iter_mut() {
+        match f {
+            Family::Blobs => *v = [&[0, 0, 1, 1, 1, 0], &v[6..10]].concat(),
+            Family::Deferred => v.truncate(4096),
+            Family::Statistics => *v.last_mut().unwrap() = 1,
+            _ => {}
+        }
+    }
+    let v = volume(&drive);
+    let store = BlueStore::open(&v.tenant(NAME).unwrap(), kv, options()).unwrap();
+    assert!(store.check(true).unwrap().wrong[0].contains("behind the end"));
+    assert_eq!(store.read(ALL, &id("a"), 0, 10000).map_err(|e| e.code()), Err(Code::Corruption));
+}
+
+#[test]
+fn a_check_misses_deferred_bytes() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(8192, 1))).unwrap();
+    a.kv.map.lock().unwrap().retain(|(f, _), _| *f != Family::Deferred);
+    assert!(!a.store.check(false).unwrap().wrong.is_empty());
+}
+
+#[test]
+fn a_range_of_nothing_costs_nothing() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.touch(ALL, &id("a")).truncate(ALL, &id("a"), 4 << 30)).unwrap();
+    let begin = std::time::Instant::now();
+    does(&a.store, |t| _ = t.clone_range(ALL, &id("a"), &id("b"), (0, 4 << 30, 0))).unwrap();
+    let n = *a.kv.writes.lock().unwrap().last().unwrap();
+    assert!(n < 100, "{n} changes, {:?}", begin.elapsed());
+}
+
+#[test]
+fn short_writes_do_not_gather_without_end() {
+    let a = new(&large(), Options { gather: 1 << 20, pack_from: 1 << 20, ..Options::default() });
+    let before = a.kv.writes.lock().unwrap().len();
+    for n in 0..1500u64 {
+        let mut t = Transaction::new();
+        t.write(ALL, &id("a"), n << 15, &content(1 << 15, n as u8));
+        a.store.queue(t).unwrap();
+    }
+    assert!(a.kv.writes.lock().unwrap().len() > before, "47 MiB are in memory, and none committed");
+}
+
+#[test]
+fn a_panic_in_a_commit_ends_all() {
+    let a = new(&large(), options());
+    let mut t = Transaction::new();
+    t.touch(ALL, &id("a"));
+    let ticket = a.store.queue(t).unwrap();
+    a.kv.hook(2, Family::Super, || panic!("kv"));
+    let s = a.store.clone();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| s.sync())).is_err());
+    let mut t = Transaction::new();
+    t.touch(ALL, &id("b"));
+    a.store.queue(t).ok();
+    let durable = a.store.wait(ticket).is_ok();
+    assert!(!durable || a.store.stat(ALL, &id("a")).is_ok(), "wait says that it is durable, and it is not there");
+}
+
+#[test]
+fn an_open_zone_in_which_nothing_lives_is_room() {
+    // Fill all but what the open zone has; then delete all.
+    let a = new(&large(), options());
+    let mut n = 0;
+    while does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(200_000, n as u8))).is_ok() {
+        n += 1;
+    }
+    let mut t = Transaction::new();
+    (0..n).for_each(|n| _ = t.remove(ALL, &id(&format!("{n}"))));
+    a.store.commit(t).unwrap();
+    a.store.sync().unwrap();
+    // Now nine tenths of it have room in one object, which needs every zone.
+    let all = n as usize * 180_000;
+    does(&a.store, |t| _ = t.write(ALL, &id("all"), 0, &vec![5; all])).unwrap();
+}
+
+#[test]
+fn both_streams_fill_a_drive() {
+    // gather in one group, hot and cold, on a drive with few zones left
+    let a = new(&large(), Options { pack_from: 100 << 20, gather: 64 << 20, ..options() });
+    let hot = Hint { short_lived: true, ..Hint::default() };
+    let mut n = 0;
+    loop {
+        let mut t = Transaction::new();
+        let h = id(&format!("h{n}"));
+        t.write(ALL, &id(&format!("{n}")), 0, &content(200_000, n as u8));
+        t.hint(ALL, &h, hot).write(ALL, &h, 0, &content(200_000, 3));
+        if a.store.queue(t).is_err() {
+            break;
+        }
+        n += 1;
+    }
+    a.store.sync().unwrap();
+    assert_eq!(a.store.usage().deferred, 0);
+}
+
+#[test]
+fn a_number_without_a_next_one_is_refused() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(8192, 1))).unwrap();
+    let All { store, drive, kv, tenant, _volume, .. } = a;
+    drop((store, tenant, _volume));
+    for ((f, _), v) in kv.map.lock().unwrap().iter_mut() {
+        if *f == Family::Onodes {
+            *v = [&[1u8][..], &[0xff; 9], &[1], &v[2..]].concat();
+        }
+    }
+    let v = volume(&drive);
+    let store = BlueStore::open(&v.tenant(NAME).unwrap(), kv, options()).unwrap();
+    assert_eq!(does(&store, |t| _ = t.remove(ALL, &id("a"))), Err(Code::Corruption));
+}
+
+#[test]
+fn a_callback_may_queue() {
+    let a = new(&large(), Options { gather: 64 << 10, ..options() });
+    let (s1, s2) = (a.store.clone(), a.store.clone());
+    let (tell, hear) = std::sync::mpsc::channel();
+    let mut t = Transaction::new();
+    t.write(ALL, &id("a"), 0, &content(100_000, 1)).on_commit(move |_| {
+        let mut t = Transaction::new();
+        t.touch(ALL, &id("c"));
+        s1.queue(t).unwrap();
+    });
+    a.store.queue(t).unwrap();
+    a.kv.hook(2, Family::Super, move || {
+        let mut t = Transaction::new();
+        t.write(ALL, &id("b"), 0, &content(100_000, 1));
+        s2.queue(t).unwrap();
+    });
+    let s = a.store.clone();
+    std::thread::spawn(move || {
+        s.sync().unwrap();
+        tell.send(()).unwrap()
+    });
+    assert!(hear.recv_timeout(std::time::Duration::from_secs(3)).is_ok(), "it waits for itself");
+}
+
+#[test]
+fn written_zones_without_metadata_are_left_alone() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(8 << 20, 1))).unwrap();
+    let All { store, drive, kv, tenant, _volume, .. } = a;
+    drop((store, tenant, _volume));
+    {
+        let v = Volume::open(
+            drive.clone(),
+            VolumeOptions { exec: Exec::Threads(1), survivor_bytes: 64 << 10, ..VolumeOptions::default() },
+        )
+        .unwrap();
+        let error = BlueStore::open(&v.tenant(NAME).unwrap(), Arc::new(Mem::default()), options()).err().unwrap();
+        assert!(error.to_string().contains("metadata are not here"), "{error}");
+    }
+    let v = volume(&drive);
+    let store = BlueStore::open(&v.tenant(NAME).unwrap(), kv, options()).unwrap();
+    fine(&store);
+    assert!(store.read(ALL, &id("a"), 0, 8 << 20).unwrap() == content(8 << 20, 1));
+}
+
+#[test]
+fn a_zone_comes_back_when_its_reader_is_gone() {
+    let a = new(&large(), options());
+    for n in 0..6 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&n.to_string()), 0, &content(1 << 20, 1))).unwrap();
+    }
+    let leased: Vec<_> = (2..20).map(imbrex_device::ZoneId).collect();
+    leased.iter().for_each(|z| a.tenant.pin(*z));
+    does(&a.store, |t| (0..6).for_each(|n| _ = t.remove(ALL, &id(&n.to_string())))).unwrap();
+    leased.iter().for_each(|z| a.tenant.unpin(*z));
+    a.store.sync().unwrap();
+    assert_eq!(a.tenant.counts().forgotten, 0);
+}

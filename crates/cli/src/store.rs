@@ -1,0 +1,436 @@
+//! `imbrex store …`: the object store on a drive.
+
+use crate::engine::Named;
+use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
+use clap::Subcommand;
+use imbrex_device::{Class, Code};
+use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
+use imbrex_store::{CollectionId, Hint, ObjectId, Store, Transaction};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Example:\n  imbrex drive create drive.img --profile tiny   # an emulated drive, where there is no /dev/sdb\n  \
+    imbrex store format drive.img && imbrex store put drive.img photo photo.jpg\n  \
+    imbrex store clone drive.img photo copy && imbrex store ls drive.img\n\n\
+    A drive is a path, or a URI with options, as 'imbrex:///data/drive.img?memtable=256M'."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Make an empty object store on a drive.
+    #[command(after_help = "Example:\n  imbrex store format drive.img")]
+    Format(Format),
+    /// Store a file, or stdin, as an object. One of that name is replaced, all at once.
+    #[command(
+        after_help = "Examples:\n  imbrex store put drive.img photo photo.jpg\n  tar c . | imbrex store put drive.img backup -"
+    )]
+    Put(Put),
+    /// Print the bytes of an object.
+    #[command(after_help = "Example:\n  imbrex store get drive.img photo > copy.jpg")]
+    Get(Get),
+    /// Delete objects, all of them or none.
+    #[command(after_help = "Example:\n  imbrex store rm drive.img photo backup")]
+    Rm(Rm),
+    /// Give an object another name, which no other has.
+    #[command(after_help = "Example:\n  imbrex store mv drive.img photo picture")]
+    Mv(Pair),
+    /// Make an object that has what another has now. It shares all bytes, so it takes no time and no room.
+    #[command(after_help = "Example:\n  imbrex store clone drive.img photo before-editing")]
+    Clone(Pair),
+    /// List objects, in the order of their hashes, and their sizes.
+    #[command(after_help = "Example:\n  imbrex store ls drive.img")]
+    Ls(Ls),
+    /// Show how full the store is.
+    #[command(after_help = "Example:\n  imbrex store stat drive.img --json")]
+    Stat(Look),
+    /// Compare all records; with --deep also all bytes with their checksums. Exit code 3 where something is wrong.
+    #[command(after_help = "Example:\n  imbrex store check drive.img --deep   # changes nothing")]
+    Check(Check),
+}
+
+/// Objects that the shell makes are in this collection, unless another one of the pool has them.
+const ALL: CollectionId = CollectionId { pool: 0, seed: 0 };
+/// Bytes that one transaction writes, and one read gives.
+const PIECE: usize = 4 << 20;
+/// While an object is being stored it is the generation of this number.
+const UNFINISHED: u64 = u64::MAX;
+/// Names of one page of a list.
+const PAGE: usize = 1024;
+
+#[derive(clap::Args)]
+struct Format {
+    /// The drive: a path or a URI.
+    drive: String,
+    /// Destroy what is on the drive.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Look {
+    #[command(flatten)]
+    named: Named,
+}
+
+#[derive(clap::Args)]
+struct Put {
+    #[command(flatten)]
+    named: Named,
+    /// The object.
+    name: OsString,
+    /// The file; - is stdin.
+    file: String,
+}
+
+#[derive(clap::Args)]
+struct Get {
+    #[command(flatten)]
+    named: Named,
+    /// The object.
+    name: OsString,
+    /// The first byte.
+    #[arg(long, value_name = "BYTE", default_value_t = 0)]
+    offset: u64,
+    /// So many bytes at most.
+    #[arg(long, value_name = "BYTES", default_value_t = u64::MAX, hide_default_value = true)]
+    length: u64,
+}
+
+#[derive(clap::Args)]
+struct Rm {
+    #[command(flatten)]
+    named: Named,
+    /// The objects.
+    #[arg(required = true)]
+    names: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+struct Pair {
+    #[command(flatten)]
+    named: Named,
+    /// The object.
+    name: OsString,
+    /// The other name.
+    other: OsString,
+}
+
+#[derive(clap::Args)]
+struct Ls {
+    #[command(flatten)]
+    named: Named,
+    /// At most so many.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+#[derive(clap::Args)]
+struct Check {
+    #[command(flatten)]
+    named: Named,
+    /// Also read all bytes.
+    #[arg(long)]
+    deep: bool,
+}
+
+pub fn run(args: Args) -> Outcome {
+    let done = match args.verb {
+        Verb::Format(args) => format(&args),
+        Verb::Put(args) => put(&args),
+        Verb::Get(args) => get(&args),
+        Verb::Rm(args) => rm(&args),
+        Verb::Mv(args) => rename(&args),
+        Verb::Clone(args) => clone(&args),
+        Verb::Ls(args) => ls(&args),
+        Verb::Stat(args) => stat(&args),
+        Verb::Check(args) => check(&args),
+    };
+    done.map_err(|failure| failure.reword(ours))
+}
+
+/// Drives and other engines name their own commands; here this store's are meant.
+fn ours(sentence: String) -> String {
+    let all = [
+        ("`imbrex fs format", "`imbrex store format"),
+        ("`imbrex fs check", "`imbrex store check"),
+        ("`imbrex kv check", "`imbrex store check"),
+        ("`imbrex fs cp", "`imbrex store get"),
+    ];
+    all.iter().fold(sentence, |sentence, (theirs, ours)| sentence.replace(theirs, ours))
+}
+
+fn open(named: &Named) -> Result<Store, Failure> {
+    open_as(named, Vec::new())
+}
+
+/// Opens it so that nothing on the drive changes.
+fn look(named: &Named) -> Result<Store, Failure> {
+    open_as(named, named.as_a_look())
+}
+
+fn open_as(named: &Named, options: Vec<(&str, &str)>) -> Result<Store, Failure> {
+    let store = named.open_with(options, Store::open_uri)?;
+    store.damage().iter().for_each(|sentence| crate::output::warn(&ours(sentence.clone()), named.json));
+    Ok(store)
+}
+
+fn object(name: &OsStr) -> ObjectId {
+    ObjectId::new(ALL.pool, b"", name.as_bytes())
+}
+
+/// Where an object is, if anything is.
+fn home(store: &Store, object: &ObjectId) -> Result<CollectionId, Failure> {
+    Ok(store.home(object)?.unwrap_or(ALL))
+}
+
+/// The same; the collection is made where there is none.
+fn home_or_new(store: &Store, object: &ObjectId) -> Result<CollectionId, Failure> {
+    if let Some(home) = store.home(object)? {
+        return Ok(home);
+    }
+    let mut new = Transaction::new();
+    new.create_collection(ALL, 0);
+    store.queue(new)?;
+    Ok(ALL)
+}
+
+/// There is no such object: says how to see those that are there.
+fn missing(name: &OsStr, failed: imbrex_device::Error) -> Failure {
+    match failed.code() {
+        Code::NotFound => Failure::failed(format!("there is no object {name:?}; imbrex store ls lists objects")),
+        _ => failed.into(),
+    }
+}
+
+fn format(args: &Format) -> Outcome {
+    let named = Named::of(&args.drive);
+    // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
+    if let Err(failure @ Failure::Told(Class::Usage, _)) = named.open_with(named.as_a_look(), Store::open_uri) {
+        return Err(failure);
+    }
+    let locator = match args.drive.strip_prefix(SCHEME) {
+        Some(rest) => {
+            // The store has just said that it knows all of them.
+            let query = rest.split_once('?').map_or("", |(_, query)| query);
+            let names: Vec<&str> = query.split('&').map(|part| part.split('=').next().unwrap_or_default()).collect();
+            parse_uri(&args.drive, &names)?.locator
+        }
+        None => args.drive.clone(),
+    };
+    let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
+    Store::format(&drive, None, args.force)?;
+    drop(drive);
+    if !Locator::is_memory(&locator) {
+        named.open_with(Vec::new(), Store::open_uri)?;
+    }
+    match args.json {
+        true => print_json(&json!({ "drive": args.drive })),
+        false => print(format_args!("{}: an empty object store", args.drive)),
+    }
+}
+
+fn put(args: &Put) -> Outcome {
+    let object = object(&args.name);
+    let unfinished = ObjectId { generation: UNFINISHED, ..object.clone() };
+    // What cannot be read is said before the drive is opened.
+    let (mut from, len): (Box<dyn Read>, _) = match args.file.as_str() {
+        "-" => (Box::new(io::stdin().lock()), 0),
+        path => {
+            let cannot = |error| Failure::failed(format!("{path}: {error}; check the path"));
+            let file = File::open(Path::new(path)).map_err(cannot)?;
+            let about = file.metadata().map_err(cannot)?;
+            if about.is_dir() {
+                return Err(Failure::failed(format!("{path} is a directory; put files, or a tar stream of it")));
+            }
+            (Box::new(file), about.len())
+        }
+    };
+    let store = open(&args.named)?;
+    let c = home_or_new(&store, &object)?;
+    let mut begin = Transaction::new();
+    if store.stat(c, &unfinished).is_ok() {
+        // Of a put that was ended.
+        begin.remove(c, &unfinished);
+    }
+    begin.hint(c, &unfinished, Hint { object: len, write: PIECE as u64, immutable: true, short_lived: false });
+    store.queue(begin)?;
+    let bar = ProgressBar::new(len)
+        .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));
+    let copied = copy(&mut from, &store, c, &unfinished, &bar);
+    bar.finish_and_clear();
+    let mut end = Transaction::new();
+    if let Err(failure) = copied {
+        end.remove(c, &unfinished);
+        let removed = store.commit(end).map_err(Failure::from);
+        return removed.and(Err(failure));
+    }
+    if store.stat(c, &object).is_ok() {
+        end.remove(c, &object);
+    }
+    end.rename(c, &unfinished, &object);
+    Ok(store.commit(end)?)
+}
+
+fn copy(from: &mut dyn Read, store: &Store, c: CollectionId, to: &ObjectId, bar: &ProgressBar) -> Outcome {
+    let (mut bytes, mut at) = (Vec::with_capacity(PIECE), 0);
+    loop {
+        bytes.clear();
+        let read = from.take(PIECE as u64).read_to_end(&mut bytes);
+        read.map_err(|error| Failure::failed(format!("reading failed ({error}); put it again")))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut piece = Transaction::new();
+        piece.write(c, to, at, &bytes);
+        store.queue(piece)?;
+        at += bytes.len() as u64;
+        bar.inc(bytes.len() as u64);
+    }
+}
+
+fn get(args: &Get) -> Outcome {
+    let store = look(&args.named)?;
+    let object = object(&args.name);
+    let c = home(&store, &object)?;
+    let about = store.stat(c, &object).map_err(|failed| missing(&args.name, failed))?;
+    let end = args.offset.saturating_add(args.length).min(about.size);
+    let (mut out, mut at) = (io::stdout().lock(), args.offset);
+    while at < end {
+        let bytes = store.read(c, &object, at, (end - at).min(PIECE as u64))?;
+        written(out.write_all(&bytes))?;
+        at += bytes.len() as u64;
+    }
+    written(out.flush())
+}
+
+fn rm(args: &Rm) -> Outcome {
+    let (store, mut all) = (open(&args.named)?, Transaction::new());
+    for name in &args.names {
+        let object = object(name);
+        let c = home(&store, &object)?;
+        store.stat(c, &object).map_err(|failed| missing(name, failed))?;
+        all.remove(c, &object);
+    }
+    Ok(store.commit(all)?)
+}
+
+fn rename(args: &Pair) -> Outcome {
+    let (store, from, to) = (open(&args.named)?, object(&args.name), object(&args.other));
+    let (c, other) = (home(&store, &from)?, home(&store, &to)?);
+    store.stat(c, &from).map_err(|failed| missing(&args.name, failed))?;
+    if store.stat(other, &to).is_ok() {
+        return Err(Failure::failed(format!("there is an object {:?} already; delete it first", args.other)));
+    }
+    same(c, other)?;
+    let mut transaction = Transaction::new();
+    transaction.rename(c, &from, &to);
+    Ok(store.commit(transaction)?)
+}
+
+fn clone(args: &Pair) -> Outcome {
+    let (store, from, to) = (open(&args.named)?, object(&args.name), object(&args.other));
+    let (c, other) = (home(&store, &from)?, home(&store, &to)?);
+    store.stat(c, &from).map_err(|failed| missing(&args.name, failed))?;
+    same(c, other)?;
+    let mut transaction = Transaction::new();
+    transaction.clone_object(c, &from, &to);
+    Ok(store.commit(transaction)?)
+}
+
+fn same(one: CollectionId, other: CollectionId) -> Outcome {
+    let sentence = format!(
+        "one of the names belongs to {one} and the other to {other}; copy it with `imbrex store get` and `put`"
+    );
+    if one == other { Ok(()) } else { Err(Failure::failed(sentence)) }
+}
+
+fn ls(args: &Ls) -> Outcome {
+    let (store, mut left) = (look(&args.named)?, args.limit.unwrap_or(usize::MAX));
+    for (c, _) in store.collections()?.into_iter().filter(|(c, _)| c.pool == ALL.pool) {
+        let mut next = None;
+        loop {
+            let page = store.list(c, next.as_ref(), PAGE)?;
+            for id in page.all.into_iter().filter(|id| id.generation != UNFINISHED) {
+                if left == 0 {
+                    return Ok(());
+                }
+                left -= 1;
+                let size = store.stat(c, &id)?.size;
+                let name = OsStr::from_bytes(&id.name);
+                match (args.named.json, std::str::from_utf8(&id.name)) {
+                    (true, Ok(name)) => print(json!({ "name": name, "bytes": size }))?,
+                    (true, Err(_)) => {
+                        print(json!({ "name_hex": crate::output::hexadecimal(&id.name), "bytes": size }))?
+                    }
+                    (false, Ok(name)) if !name.contains(char::is_control) => print(format_args!("{size:>14}  {name}"))?,
+                    (false, _) => print(format_args!("{size:>14}  {name:?}"))?,
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stat(args: &Look) -> Outcome {
+    let store = look(&args.named)?;
+    let (usage, collections) = (store.usage(), store.collections()?);
+    if args.named.json {
+        let collection = |(c, bits): &(CollectionId, u8)| json!({ "pool": c.pool, "seed": c.seed, "bits": bits });
+        return print_json(&json!({
+            "objects": usage.objects,
+            "bytes": usage.bytes,
+            "stored_bytes": usage.stored,
+            "deferred_bytes": usage.deferred,
+            "free_bytes": usage.free,
+            "collections": collections.iter().map(collection).collect::<Vec<_>>(),
+        }));
+    }
+    print(table(&[
+        ("objects", number_of(usage.objects, "object")),
+        ("their bytes", size(usage.bytes)),
+        ("stored on zones", size(usage.stored)),
+        ("waiting in the metadata", size(usage.deferred)),
+        ("free", size(usage.free)),
+        ("collections", collections.len().to_string()),
+    ]))
+}
+
+fn check(args: &Check) -> Outcome {
+    let store = look(&args.named)?;
+    let report = store.check_all(args.deep)?;
+    let found: Vec<String> = store.damage().iter().cloned().chain(report.wrong).map(ours).collect();
+    if args.named.json {
+        print_json(
+            &json!({ "problems": found, "objects": report.objects, "blobs": report.blobs, "bytes_read": report.read }),
+        )?;
+    } else {
+        found.iter().try_for_each(print)?;
+    }
+    match found.len() as u64 {
+        0 if args.named.json => Ok(()),
+        0 => print(format_args!("nothing is wrong with {}", number_of(report.objects, "object"))),
+        n => Err(Failure::damage(format_args!(
+            "{} found; copy what can be read with `imbrex store get`, and format the drive again",
+            number_of(n, "problem")
+        ))),
+    }
+}
