@@ -418,8 +418,10 @@ fn threads_change_objects_while_others_read_them() {
                 })
             })
             .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        // Also where one has failed, so that the readers end.
+        let done: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
+        done.into_iter().for_each(|done| done.unwrap());
     });
     fine(&store);
     drop(store);
