@@ -86,10 +86,10 @@ fn play(load: Load, wait: Nanoseconds) -> Measured {
             };
         }
         // Who finds no group being written writes the next one, and waits first.
-        if groups.is_due(&host.store) && !waiting && !ready && wait > 0.0 {
+        if groups.is_due() && !waiting && !ready && wait > 0.0 {
             waiting = true;
             steps.begin(WAITED, Vec::new(), now + wait);
-        } else if groups.is_due(&host.store) && (ready || wait <= 0.0) {
+        } else if groups.is_due() && (ready || wait <= 0.0) {
             waiting = false;
             let commands = groups.write(&host, &mut steps, now).unwrap().unwrap();
             turns.add(&commands);

@@ -560,10 +560,9 @@ impl<T> Groups<T> {
         self.asked.extend(asked);
     }
 
-    /// Whether a group could be written now, on this store.
-    pub(super) fn is_due(&self, store: &ChunkStore) -> bool {
-        let waits = self.flushing.is_some() && !store.overlaps();
-        self.writing.is_none() && !self.gathered.is_empty() && !waits
+    /// Whether a group could be written now.
+    pub(super) fn is_due(&self) -> bool {
+        self.writing.is_none() && !self.gathered.is_empty()
     }
 
     /// Writes what has gathered, unless a group is being written. What that asked of the drive, with all that gathering did.
@@ -573,7 +572,7 @@ impl<T> Groups<T> {
         steps: &mut Steps,
         now: Nanoseconds,
     ) -> std::result::Result<Option<Vec<TraceEntry>>, Stop> {
-        if !self.is_due(&host.store) {
+        if !self.is_due() {
             return Ok(None);
         }
         host.tap.noted().clear();

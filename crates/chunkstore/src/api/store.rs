@@ -428,12 +428,6 @@ impl ChunkStore {
         self.core.counters.meter.measure(Operation::Sync, |()| 0, sync)
     }
 
-    /// Whether [`ChunkStore::begin_sync`] writes while a flush is under way. Else it waits for that: on a rotating drive with a write cache, where it has more
-    /// than one zone to write.
-    pub fn overlaps(&self) -> bool {
-        self.core.overlaps()
-    }
-
     /// Writes everything that has returned, and does not wait until it is durable: [`PendingSync::finish`] does. Meanwhile others write, and may sync.
     ///
     /// # Errors

@@ -379,17 +379,8 @@ impl Core {
         }
     }
 
-    /// Whether a group is written while the one before is flushed. On a rotating drive with a write cache groups for several zones are not: there would be
-    /// more of them, and each has its ways between the zones.
-    pub(crate) fn overlaps(&self) -> bool {
-        !self.volume.geometry().rotational || self.writer.writes_through() || self.writer.due().len() < 2
-    }
-
     /// Writes everything that is there now, and a piece of the checkpoint that is under way or due. The next group may be written from then on.
     pub(crate) fn write_group<'a>(&self, mut guard: CommitGuard<'a>) -> Result<Written<'a>> {
-        if !self.overlaps() {
-            self.volume.wait_for_flush();
-        }
         let needs = || {
             let state = self.state();
             (state.fresh.cost() + state.decisions.bytes(), state.work.index())
