@@ -1,8 +1,10 @@
 //! The drive that a command of an engine is about: how it is named, and opened for work or for a look. One for all engines, so that
 //! `imbrex fs` and `imbrex chunk` understand the same.
 
-use crate::output::{Failure, warn};
-use imbrex_drives::{Locator, SCHEME};
+use crate::output::{Failure, Outcome, print, print_json, warn};
+use imbrex_device::{Class, Drive};
+use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
+use serde_json::json;
 
 /// What every command of an engine takes.
 #[derive(clap::Args)]
@@ -15,6 +17,61 @@ pub struct Named {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What making an empty store on a drive takes.
+#[derive(clap::Args)]
+pub struct Format {
+    /// The drive: a path or a URI.
+    drive: String,
+    /// Destroy what is on the drive.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Format {
+    /// A drive of this name, which holds nothing.
+    #[cfg(test)]
+    pub fn of(drive: &str) -> Format {
+        Format { drive: drive.to_owned(), force: false, json: true }
+    }
+
+    /// Makes `what` on the drive with `format`, and opens it once with `open`: the first opening makes the store.
+    pub fn run<T>(
+        &self,
+        what: &str,
+        open: impl Fn(&str, &[(&str, &str)]) -> imbrex_device::Result<T>,
+        format: impl FnOnce(&Drive, bool) -> imbrex_device::Result<()>,
+    ) -> Outcome {
+        let named = Named::of(&self.drive);
+        // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
+        if let Err(failure @ Failure::Told(Class::Usage, _)) = named.open_with(named.as_a_look(), &open) {
+            return Err(failure);
+        }
+        let locator = match self.drive.strip_prefix(SCHEME) {
+            Some(rest) => {
+                // The store has just said that it knows all of them.
+                let query = rest.split_once('?').map_or("", |(_, query)| query);
+                let names: Vec<&str> =
+                    query.split('&').map(|part| part.split('=').next().unwrap_or_default()).collect();
+                parse_uri(&self.drive, &names)?.locator
+            }
+            None => self.drive.clone(),
+        };
+        let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
+        format(&drive, self.force)?;
+        drop(drive);
+        if !Locator::is_memory(&locator) {
+            named.open_with(Vec::new(), &open)?;
+        }
+        match self.json {
+            true => print_json(&json!({ "drive": self.drive })),
+            false => print(format_args!("{}: {what}", self.drive)),
+        }
+    }
 }
 
 /// Options beside those of the URI.

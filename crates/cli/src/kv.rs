@@ -8,14 +8,12 @@ mod scan;
 mod stat;
 pub mod zones;
 
-use crate::engine::Named;
+use crate::engine::{Format, Named};
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, written};
 use clap::Subcommand;
 use form::Form;
 #[doc(hidden)]
 pub use form::fuzz_pairs;
-use imbrex_device::Class;
-use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
 use imbrex_kv::{Batch, Bytewise, Expiry, Kv, MAX_VALUE, Make, Order, Snapshot, TimeInValue};
 use serde_json::json;
 use std::borrow::Cow;
@@ -250,18 +248,6 @@ struct DropSpace {
 }
 
 #[derive(clap::Args)]
-struct Format {
-    /// The drive: a path or a URI.
-    drive: String,
-    /// Destroy what is on the drive.
-    #[arg(long)]
-    force: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args)]
 struct Put {
     #[command(flatten)]
     store: InSpace,
@@ -433,31 +419,7 @@ fn ours(sentence: String) -> String {
 }
 
 fn format(args: &Format) -> Outcome {
-    let named = Named::of(&args.drive);
-    // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
-    if let Err(failure @ Failure::Told(Class::Usage, _)) = named.open_with(named.as_a_look(), Kv::open_uri) {
-        return Err(failure);
-    }
-    let locator = match args.drive.strip_prefix(SCHEME) {
-        Some(rest) => {
-            // The store has just said that it knows all of them.
-            let query = rest.split_once('?').map_or("", |(_, query)| query);
-            let names: Vec<&str> = query.split('&').map(|part| part.split('=').next().unwrap_or_default()).collect();
-            parse_uri(&args.drive, &names)?.locator
-        }
-        None => args.drive.clone(),
-    };
-    let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
-    Kv::format(&drive, None, args.force)?;
-    drop(drive);
-    if !Locator::is_memory(&locator) {
-        // The first opening makes the store, which keeps its policy from then on.
-        named.open_with(Vec::new(), Kv::open_uri)?;
-    }
-    match args.json {
-        true => print_json(&json!({ "drive": args.drive })),
-        false => print(format_args!("{}: an empty key-value store", args.drive)),
-    }
+    args.run("an empty key-value store", Kv::open_uri, |drive, force| Kv::format(drive, None, force))
 }
 
 fn put(args: &Put) -> Outcome {

@@ -1,10 +1,9 @@
 //! `imbrex store …`: the object store on a drive.
 
-use crate::engine::Named;
+use crate::engine::{Format, Named};
 use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
 use clap::Subcommand;
-use imbrex_device::{Class, Code};
-use imbrex_drives::{Locator, OpenOptions, SCHEME, parse_uri};
+use imbrex_device::Code;
 use imbrex_store::{CollectionId, Hint, ObjectId, Store, Transaction};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -68,18 +67,6 @@ const PIECE: usize = 4 << 20;
 const UNFINISHED: u64 = u64::MAX;
 /// Names of one page of a list.
 const PAGE: usize = 1024;
-
-#[derive(clap::Args)]
-struct Format {
-    /// The drive: a path or a URI.
-    drive: String,
-    /// Destroy what is on the drive.
-    #[arg(long)]
-    force: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
 
 #[derive(clap::Args)]
 struct Look {
@@ -218,30 +205,7 @@ fn missing(name: &OsStr, failed: imbrex_device::Error) -> Failure {
 }
 
 fn format(args: &Format) -> Outcome {
-    let named = Named::of(&args.drive);
-    // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
-    if let Err(failure @ Failure::Told(Class::Usage, _)) = named.open_with(named.as_a_look(), Store::open_uri) {
-        return Err(failure);
-    }
-    let locator = match args.drive.strip_prefix(SCHEME) {
-        Some(rest) => {
-            // The store has just said that it knows all of them.
-            let query = rest.split_once('?').map_or("", |(_, query)| query);
-            let names: Vec<&str> = query.split('&').map(|part| part.split('=').next().unwrap_or_default()).collect();
-            parse_uri(&args.drive, &names)?.locator
-        }
-        None => args.drive.clone(),
-    };
-    let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
-    Store::format(&drive, None, args.force)?;
-    drop(drive);
-    if !Locator::is_memory(&locator) {
-        named.open_with(Vec::new(), Store::open_uri)?;
-    }
-    match args.json {
-        true => print_json(&json!({ "drive": args.drive })),
-        false => print(format_args!("{}: an empty object store", args.drive)),
-    }
+    args.run("an empty object store", Store::open_uri, |drive, force| Store::format(drive, None, force))
 }
 
 fn put(args: &Put) -> Outcome {
@@ -276,8 +240,10 @@ fn put(args: &Put) -> Outcome {
     let mut end = Transaction::new();
     if let Err(failure) = copied {
         end.remove(c, &unfinished);
-        let removed = store.commit(end).map_err(Failure::from);
-        return removed.and(Err(failure));
+        return Err(match store.commit(end) {
+            Ok(()) => failure,
+            Err(other) => failure.and(other.into()),
+        });
     }
     if store.stat(c, &object).is_ok() {
         end.remove(c, &object);

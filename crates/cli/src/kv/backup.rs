@@ -310,7 +310,7 @@ mod tests {
         let path = dir.join(name);
         drop(Emulator::create(&path, &Config::tiny(), false).unwrap());
         let drive = format!("imbrex://{}?survivor=off", path.display());
-        crate::kv::format(&crate::kv::Format { drive: drive.clone(), force: false, json: true }).unwrap();
+        crate::kv::format(&crate::engine::Format::of(&drive)).unwrap();
         drive
     }
 
