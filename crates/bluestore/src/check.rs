@@ -11,7 +11,7 @@ use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
 use crate::codec::Reader;
 use crate::core::{Core, Preparing};
 use crate::id::{CollectionId, ObjectId, bits_of};
-use crate::keyvalue::{Family, Pair};
+use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
 use crate::run::{RunHeader, RunPiece};
 use crate::table::Sums;
@@ -30,6 +30,9 @@ pub struct Report {
     /// Bytes that were read and compared with their checksums.
     pub read: u64,
 }
+
+/// Pairs that are in memory at once. Deferred blobs have up to 256 KiB, and values of omaps more.
+const PAGE: usize = 256;
 
 struct Check<'a> {
     core: &'a Core,
@@ -77,25 +80,6 @@ impl Check<'_> {
         self.report.wrong.push(sentence.into());
     }
 
-    fn each(&self, family: Family, mut each: impl FnMut(Pair) -> Result<()>) -> Result<()> {
-        let mut next = Some(Vec::new());
-        while let Some(from) = next {
-            let (pairs, more) = self.core.pairs(family, &from, None, 1024, None)?;
-            pairs.into_iter().try_for_each(&mut each)?;
-            next = more;
-        }
-        Ok(())
-    }
-
-    fn all(&self, family: Family) -> Result<Vec<Pair>> {
-        let mut all = Vec::new();
-        self.each(family, |pair| {
-            all.push(pair);
-            Ok(())
-        })?;
-        Ok(all)
-    }
-
     /// Reads the headers of all runs, zone by zone, until something else stands there.
     fn read_headers(&mut self) -> Result<()> {
         let zones: Vec<_> = self.core.state().table.iter().map(|(zone, z)| (zone, z.life)).collect();
@@ -134,17 +118,18 @@ impl Check<'_> {
     }
 
     fn objects(&mut self) -> Result<()> {
-        let mut collections = Vec::new();
-        for (key, value) in self.all(Family::Collections)? {
-            match CollectionId::of_key(&key).zip(bits_of(&value)) {
+        let (core, mut collections) = (self.core, Vec::new());
+        each(core, Family::Collections, |key, value| {
+            match CollectionId::of_key(key).zip(bits_of(value)) {
                 Some(one) => collections.push(one),
                 None => self.wrong("a collection's record makes no sense"),
             }
-        }
-        for (key, value) in self.all(Family::Onodes)? {
-            let Some((id, onode)) = ObjectId::of_key(&key).zip(Onode::decode(&value)) else {
+            Ok(())
+        })?;
+        each(core, Family::Onodes, |key, value| {
+            let Some((id, onode)) = ObjectId::of_key(key).zip(Onode::decode(value)) else {
                 self.wrong("an object's record makes no sense");
-                continue;
+                return Ok(());
             };
             self.report.objects += 1;
             let homes = collections.iter().filter(|(collection, bits)| collection.has(*bits, &id)).count();
@@ -160,8 +145,8 @@ impl Check<'_> {
             self.sums.objects += 1;
             self.sums.bytes += onode.size as i64;
             self.name(&id.to_string(), 0, &onode.first.0, onode.size);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn name(&mut self, whose: &str, span: u64, extents: &[Extent], size: u64) {
@@ -177,25 +162,25 @@ impl Check<'_> {
     }
 
     fn spans(&mut self) -> Result<()> {
-        for (key, value) in self.all(Family::Extents)? {
-            let read = of_span_key(&key).and_then(|(number, n)| Some((number, n, Span::of_record(&value, number)?)));
+        each(self.core, Family::Extents, |key, value| {
+            let read = of_span_key(key).and_then(|(number, n)| Some((number, n, Span::of_record(value, number)?)));
             let Some((number, n, span)) = read else {
                 self.wrong("extents of an object make no sense");
-                continue;
+                return Ok(());
             };
             match self.numbers.get(&number) {
                 Some(size) => self.name(&format!("object number {number}"), n, &span.0, *size),
                 None => self.wrong(format!("extents belong to object number {number}, which does not exist")),
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn blobs(&mut self, deep: bool) -> Result<()> {
-        for (key, value) in self.all(Family::Blobs)? {
-            let Some((id, blob)) = BlobId::of_key(&key).zip(Blob::decode(&value)) else {
+        each(self.core, Family::Blobs, |key, value| {
+            let Some((id, blob)) = BlobId::of_key(key).zip(Blob::decode(value)) else {
                 self.wrong("a blob's record makes no sense");
-                continue;
+                return Ok(());
             };
             self.report.blobs += 1;
             let name = id.to_string();
@@ -222,10 +207,8 @@ impl Check<'_> {
                     self.wrong(format!("{name} is not in the header of its run in zone {}", place.zone));
                 }
             }
-            if deep {
-                self.bytes(id, &blob)?;
-            }
-        }
+            if deep { self.bytes(id, &blob) } else { Ok(()) }
+        })?;
         for id in std::mem::take(&mut self.named).into_keys() {
             self.wrong(format!("extents name {id}, which does not exist"));
         }
@@ -250,12 +233,13 @@ impl Check<'_> {
     }
 
     fn deferred(&mut self) -> Result<()> {
-        for (key, value) in self.all(Family::Deferred)? {
-            let Some(id) = BlobId::of_key(&key) else {
+        let core = self.core;
+        each(core, Family::Deferred, |key, value| {
+            let Some(id) = BlobId::of_key(key) else {
                 self.wrong("the key of a deferred blob makes no sense");
-                continue;
+                return Ok(());
             };
-            match self.core.blob(id)? {
+            match core.blob(id)? {
                 Some(blob) if blob.deferred().next().is_none() => {
                     self.wrong(format!("{id} has a place and is deferred"))
                 }
@@ -264,7 +248,8 @@ impl Check<'_> {
                 None => self.wrong(format!("{id} is deferred and does not exist")),
             }
             self.waiting.remove(&id);
-        }
+            Ok(())
+        })?;
         for id in std::mem::take(&mut self.waiting) {
             self.wrong(format!("the deferred bytes of {id} are gone"));
         }
@@ -272,13 +257,13 @@ impl Check<'_> {
     }
 
     fn omaps(&mut self) -> Result<()> {
-        for (key, _) in self.all(Family::Omap)? {
-            match Reader(&key).ordered() {
+        each(self.core, Family::Omap, |key, _| {
+            match Reader(key).ordered() {
                 Some(omap) if self.omaps.contains_key(&omap) => {}
                 _ => self.wrong("a pair of an omap belongs to no object"),
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn zones(&mut self) {
@@ -296,6 +281,17 @@ impl Check<'_> {
             self.wrong(format!("the sums over all objects are {:?}, and the record says {sums:?}", self.sums));
         }
     }
+}
+
+/// Has `each` see all pairs of a family, a page at a time.
+fn each(core: &Core, family: Family, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    let mut next = Some(Vec::new());
+    while let Some(from) = next {
+        let (pairs, more) = core.pairs(family, &from, None, PAGE, None)?;
+        pairs.iter().try_for_each(|(key, value)| each(key, value))?;
+        next = more;
+    }
+    Ok(())
 }
 
 /// Whether the blob's counts are those of its extents. A grain counts extents that touch any of its blocks, so its count is at least that of each block.

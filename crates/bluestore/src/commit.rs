@@ -142,10 +142,10 @@ impl Core {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
         }
-        let group = self.begin();
+        let mut group = self.begin();
         let number = group.number;
-        let pack = pack || group.sums.deferred.max(0) as u64 * BLOCK >= self.options.pack_from;
-        let mut group = group;
+        let more = (group.sums.deferred.max(0) as u64).saturating_sub(self.state().unpackable);
+        let pack = pack || more > 0 && more * BLOCK >= self.options.pack_from;
         let done = self.write_group(&mut group, pack);
         let mut callbacks = std::mem::take(&mut group.callbacks);
         if let Err(error) = &done {
@@ -194,6 +194,10 @@ impl Core {
             let mut state = self.state();
             let state = &mut *state;
             self.place(state, group, &placed, &packed)?;
+            if pack {
+                let lacks_room = left.iter().any(|todo| packed.contains_key(&todo.piece.blob));
+                state.unpackable = if lacks_room { state.sums.deferred.max(0) as u64 } else { 0 };
+            }
             defer(state, group, &left, &packed);
             for zone in self.data.take_closed() {
                 if state.table.close(zone) {
@@ -274,19 +278,17 @@ impl Core {
         for Placed { todo, place } in placed {
             let (id, first, blocks) = (todo.piece.blob, todo.piece.first, todo.piece.blocks);
             let key = id.key();
-            let put = |record: Option<&Vec<u8>>| -> Result<Option<(Blob, u32)>> {
-                let Some(record) = record else { return Ok(None) };
-                let mut blob = self.decode(record)?;
+            let put = |mut blob: Blob| {
                 let live = blob.put(first, blocks, *place);
-                Ok(Some((blob, live)))
+                (blob, live)
             };
-            let then = match (state.committing.get(Family::Blobs, &key), packed.get(&id)) {
-                (Some(record), _) => put(record)?,
-                (None, Some(blob)) => put(Some(&blob.encode()))?,
-                (None, None) => None,
+            let of = |record: Option<&Vec<u8>>| record.map(|record| self.decode(record)).transpose();
+            let then = match state.committing.get(Family::Blobs, &key) {
+                Some(record) => of(record)?.map(put),
+                None => packed.get(&id).cloned().map(put),
             };
             let now = match state.current.get(Family::Blobs, &key) {
-                Some(record) => put(record)?,
+                Some(record) => of(record)?.map(put),
                 None => then.clone(),
             };
             let deferred = packed.contains_key(&id);

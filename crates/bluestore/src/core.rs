@@ -19,7 +19,6 @@ use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How a store works.
@@ -81,6 +80,8 @@ pub(crate) struct State {
     pub ceiling: u64,
     /// Number of the last transaction.
     pub version: u64,
+    /// Blocks that were deferred when packing them had no room: commits pack no more before others have gathered.
+    pub unpackable: u64,
     /// Somebody lacks room: the next commit gives back what it can.
     pub starved: bool,
     /// A commit has failed: there will be no other.
@@ -107,8 +108,6 @@ pub(crate) struct Core {
     pub committing: Mutex<bool>,
     pub committed: Condvar,
     pub telling: Mutex<Telling>,
-    /// What was read and found wrong, since the store was opened.
-    pub wrong: AtomicU64,
 }
 
 /// The right to prepare; given back when dropped.
@@ -140,7 +139,6 @@ impl Core {
             committing: Mutex::default(),
             committed: Condvar::new(),
             telling: Mutex::default(),
-            wrong: AtomicU64::new(0),
         }
     }
 
@@ -271,7 +269,6 @@ impl Core {
             }
         }
         if let Some(block) = blob.verify(from, &buf) {
-            self.wrong.fetch_add(1, Ordering::Relaxed);
             let name = self.tenant.volume().name();
             let error = Error::corrupt(&name, "bytes of an object, which are not those that were written");
             let place = blob.find(block, 1).and_then(|runs| runs[0].place);

@@ -6,7 +6,7 @@ use crate::data::Stream;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::layer::Layer;
-use crate::onode::{Extent, Onode, SPAN, Span, keys_of, of_span_key, span_key};
+use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
@@ -21,8 +21,6 @@ const AHEAD: u64 = 4096;
 pub(crate) struct Object {
     pub id: ObjectId,
     pub onode: Onode,
-    /// Its size, or that which it had in this transaction when it was longest: no span with extents is behind that.
-    longest: u64,
     /// Spans behind the first, and whether they have changed.
     spans: BTreeMap<u64, (Span, bool)>,
     changed: bool,
@@ -148,11 +146,7 @@ impl<'a> Draft<'a> {
         let key = id.key();
         if !self.objects.contains_key(&key) {
             let found = self.core.onode(&key)?;
-            let object = |onode: Onode| {
-                let longest = onode.size;
-                Object { id: id.clone(), onode, longest, spans: BTreeMap::new(), changed: false }
-            };
-            let object = found.map(object);
+            let object = found.map(|onode| Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: false });
             self.objects.insert(key.clone(), object);
         }
         self.objects.get_mut(&key).ok_or_else(|| self.core.corrupt("a look at an object"))
@@ -176,7 +170,7 @@ impl<'a> Draft<'a> {
         id.check()?;
         let onode = Onode::new(self.number());
         self.sums.objects += 1;
-        Ok(Object { id: id.clone(), onode, longest: 0, spans: BTreeMap::new(), changed: true })
+        Ok(Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: true })
     }
 
     /// The object is as it is here.
@@ -197,13 +191,11 @@ impl<'a> Draft<'a> {
         self.put(object);
     }
 
-    /// The object is gone, but for what is in it.
+    /// The object is gone, with its records of extents. All of its spans were looked up, and nobody names its blobs any more.
     pub fn strike(&mut self, object: Object) {
-        let number = object.onode.number;
-        let (from, to) = keys_of(number);
         self.layer.delete(Family::Onodes, object.id.key());
-        if object.longest > SPAN * BLOCK {
-            self.layer.delete_range(Family::Extents, from, to);
+        for span in object.spans.keys() {
+            self.layer.delete(Family::Extents, span_key(object.onode.number, *span));
         }
         self.sums.objects -= 1;
         self.sums.bytes -= object.onode.size as i64;
@@ -212,7 +204,6 @@ impl<'a> Draft<'a> {
     pub fn resize(&mut self, object: &mut Object, size: u64) {
         self.sums.bytes += size as i64 - object.onode.size as i64;
         object.onode.size = size;
-        object.longest = object.longest.max(size);
     }
 
     /// A span of an object.

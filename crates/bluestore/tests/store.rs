@@ -459,3 +459,38 @@ fn where_zones_have_died_the_key_value_store_takes_what_was_accepted() {
     drop(store);
     right(&open(&drive, Exec::Inline).unwrap());
 }
+
+#[test]
+fn a_zone_that_goes_offline_costs_what_was_in_it() {
+    for restart in [false, true] {
+        let (emulator, drive, mut store) = new_store(&large(), options());
+        // Each has more than a zone, so that no zone has more than two.
+        for n in 0..4u8 {
+            does(&store, |t| _ = t.write(ALL, &id(&n.to_string()), 0, &content(1_500_000, n))).unwrap();
+        }
+        let written = |zone: &imbrex_device::Zone| zone.state == imbrex_device::ZoneState::Full;
+        let full: Vec<_> =
+            imbrex_device::report_all(drive.device.as_ref()).unwrap().into_iter().filter(written).collect();
+        emulator.faults().make_offline(full[full.len() / 2].id).unwrap();
+        if restart {
+            drop(store);
+            store = open(&drive, Exec::Inline).unwrap();
+        }
+        let read = |n: u8| store.read(ALL, &id(&n.to_string()), 0, u64::MAX);
+        let lost = (0..4u8).filter(|n| read(*n).map_or(true, |bytes| bytes != content(1_500_000, *n))).count();
+        assert!((1..=2).contains(&lost), "{lost} objects of 4");
+        assert!((0..4u8).all(|n| read(n).is_ok_and(|bytes| bytes == content(1_500_000, n)) || read(n).is_err()));
+        let wrong = store.check(true).unwrap().wrong;
+        assert!(!wrong.is_empty() && store.check(false).unwrap().wrong.is_empty(), "{wrong:#?}");
+        // It goes on, and what is lost can be deleted.
+        does(&store, |t| _ = t.write(ALL, &id("new"), 0, &content(1_500_000, 9))).unwrap();
+        let mut all = Transaction::new();
+        (0..4u8).for_each(|n| _ = all.remove(ALL, &id(&n.to_string())));
+        store.commit(all).unwrap();
+        fine(&store);
+        drop(store);
+        let store = open(&drive, Exec::Inline).unwrap();
+        assert!(store.read(ALL, &id("new"), 0, u64::MAX).unwrap() == content(1_500_000, 9));
+        fine(&store);
+    }
+}

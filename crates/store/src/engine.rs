@@ -2,10 +2,10 @@
 
 use crate::metadata::Metadata;
 use imbrex_bluestore::{BUDGET, BlueStore, NAME, Report, Usage};
-use imbrex_device::{Drive, Error, Result};
+use imbrex_device::{Code, Drive, Error, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
-use imbrex_zones::{FormatOptions, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -67,6 +67,11 @@ impl Engine for ObjectStore {
         &mut options.volume
     }
 
+    fn look(options: &mut Options) {
+        // Who only looks has nothing to gain from packing and merges.
+        options.volume.exec = Exec::Inline;
+    }
+
     fn format(drive: &Drive) -> Result<()> {
         format(drive, None, false)
     }
@@ -109,6 +114,9 @@ impl Engine for ObjectStore {
         let done = if quiet && deferred > 0 { self.store.pack().map(drop) } else { self.store.sync() };
         if let Err(error) = done {
             tracing::warn!(%error, "what was queued could not be made durable");
+            if error.code() == Code::Poisoned {
+                return None;
+            }
         }
         Some(Rest { time: LOOK, until_rung: false })
     }

@@ -28,6 +28,31 @@ impl Metadata {
         kv.ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the object store was closed; open it again"))
     }
 
+    /// What `one` makes of each pair of a range, the first `most`.
+    fn each<T>(
+        &self,
+        family: Family,
+        from: &[u8],
+        to: Option<&[u8]>,
+        most: usize,
+        one: impl Fn(&[u8], &[u8]) -> T,
+    ) -> Result<Vec<T>> {
+        let (kv, mut all) = (self.kv()?, Vec::new());
+        let mut iter = kv.iter()?;
+        iter.seek(&key(family, from))?;
+        while let Some((key, value)) = iter.get().filter(|_| all.len() < most) {
+            let Some(name) = key.strip_prefix(family.name().as_bytes()) else { break };
+            if to.is_some_and(|to| name >= to) {
+                break;
+            }
+            all.push(one(name, value));
+            if all.len() < most {
+                iter.advance()?;
+            }
+        }
+        Ok(all)
+    }
+
     /// Closes the key-value store.
     pub(crate) fn close(&self) {
         let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -41,20 +66,7 @@ impl KeyValue for Metadata {
     }
 
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
-        let (kv, mut all) = (self.kv()?, Vec::new());
-        let mut iter = kv.iter()?;
-        iter.seek(&key(family, from))?;
-        while let Some((key, value)) = iter.get().filter(|_| all.len() < most) {
-            let Some(name) = key.strip_prefix(family.name().as_bytes()) else { break };
-            if to.is_some_and(|to| name >= to) {
-                break;
-            }
-            all.push((name.to_vec(), value.to_vec()));
-            if all.len() < most {
-                iter.advance()?;
-            }
-        }
-        Ok(all)
+        self.each(family, from, to, most, |name, value| (name.to_vec(), value.to_vec()))
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
@@ -64,9 +76,10 @@ impl KeyValue for Metadata {
                 Change::Put(family, name, value) => batch.put(&key(*family, name), value),
                 Change::Delete(family, name) => batch.delete(&key(*family, name)),
                 Change::DeleteRange(family, from, to) => {
-                    let there = self.pairs(*family, from, Some(to), SHORT)?;
+                    // Values may be long, and nobody needs them here.
+                    let there = self.each(*family, from, Some(to), SHORT, |name, _| key(*family, name))?;
                     if there.len() < SHORT {
-                        there.iter().for_each(|(name, _)| batch.delete(&key(*family, name)));
+                        there.iter().for_each(|key| batch.delete(key));
                     } else {
                         batch.delete_range(Some(&key(*family, from)), Some(&key(*family, to)));
                     }
