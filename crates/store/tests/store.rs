@@ -126,3 +126,99 @@ fn a_drive_has_one_store_which_is_there_when_it_is_opened_again() {
     let wrong = opened(&[("defer-below", "never")]).err().unwrap();
     assert_eq!(wrong.class(), Class::Usage);
 }
+
+fn image(dir: &std::path::Path, zones: u64) -> (std::path::PathBuf, String) {
+    let path = dir.join("drive.img");
+    drop(Emulator::create(&path, &Config { capacity: zones << 18, ..config() }, false).unwrap());
+    let uri = format!("imbrex://{}?survivor=off&memtable=256K", path.display());
+    (path, uri)
+}
+
+#[test]
+fn what_is_deferred_is_packed_when_nobody_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, uri) = image(dir.path(), 128);
+    let store = Store::open_uri(&uri, &[("format", "on")]).unwrap();
+    let id = ObjectId::new(1, b"", b"a");
+    let mut transaction = Transaction::new();
+    transaction.create_collection(ALL, 0).write(ALL, &id, 0, &content(5000, 1));
+    store.commit(transaction).unwrap();
+    assert_eq!(store.usage().deferred, 8192);
+    let began = std::time::Instant::now();
+    while store.usage().deferred > 0 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "it is never packed");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(store.usage().stored, 8192);
+    assert!(store.read(ALL, &id, 0, u64::MAX).unwrap() == content(5000, 1));
+    assert!(store.check_all(true).unwrap().wrong.is_empty());
+}
+
+/// A drive of three tenants: pairs of a user's own beside the objects.
+#[test]
+fn a_store_beside_another_engine_fills_the_drive_and_neither_loses_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, uri) = image(dir.path(), 160);
+    {
+        let drive = imbrex_drives::open(path.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();
+        let budget = imbrex_kv::budget(drive.device.geometry());
+        let tenant = |name: &str, budget| imbrex_zones::TenantSpec { name: name.into(), budget };
+        let own = tenant(imbrex_bluestore::NAME, imbrex_bluestore::BUDGET);
+        let tenants = vec![tenant("kv", budget), tenant("metadata", budget), own];
+        let options = imbrex_zones::FormatOptions { uuid: None, tenants, force: false };
+        imbrex_zones::Volume::format(&drive, &options).unwrap();
+    }
+    let id = |n: u32| ObjectId::new(1, b"", n.to_string().as_bytes());
+    let (mut objects, mut pairs, mut full) = (0u32, 0u32, [false; 2]);
+    for round in 0..3 {
+        let kv = imbrex_kv::Kv::open_uri(&uri, &[]).unwrap();
+        let store = Store::open_uri(&uri, &[]).unwrap();
+        if round == 0 {
+            let mut begin = Transaction::new();
+            begin.create_collection(ALL, 0);
+            store.commit(begin).unwrap();
+        }
+        let most = if round == 2 { u32::MAX } else { 20 };
+        for _ in 0..most {
+            let mut transaction = Transaction::new();
+            transaction.write(ALL, &id(objects), 0, &content(200_000, objects as u8));
+            full[0] |= match store.commit(transaction) {
+                Ok(()) => {
+                    objects += 1;
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), imbrex_device::Code::NoSpace, "{error}");
+                    true
+                }
+            };
+            full[1] |= match kv.put(&pairs.to_be_bytes(), &content(60_000, pairs as u8), true) {
+                Ok(()) => {
+                    pairs += 1;
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), imbrex_device::Code::NoSpace, "{error}");
+                    true
+                }
+            };
+            if full == [true; 2] {
+                break;
+            }
+        }
+        let found = store.check_all(true).unwrap().wrong;
+        assert!(found.is_empty(), "{found:#?}");
+        assert!((0..objects).all(|n| store.read(ALL, &id(n), 0, u64::MAX).unwrap() == content(200_000, n as u8)));
+        assert!((0..pairs).all(|n| kv.get(&n.to_be_bytes()).unwrap().unwrap() == content(60_000, n as u8)));
+    }
+    assert!(full == [true; 2] && objects > 40 && pairs > 40, "{objects} objects, {pairs} pairs, {full:?}");
+    // What is deleted is room for both.
+    let store = Store::open_uri(&uri, &[]).unwrap();
+    let mut all = Transaction::new();
+    (0..objects).for_each(|n| _ = all.remove(ALL, &id(n)));
+    store.commit(all).unwrap();
+    let mut again = Transaction::new();
+    again.write(ALL, &id(0), 0, &content(1_000_000, 5));
+    store.commit(again).unwrap();
+    assert!(store.check_all(true).unwrap().wrong.is_empty());
+}
