@@ -1,37 +1,37 @@
-//! Group commit: data to zones, one flush, metadata to the key-value store, callbacks.
+//! Group commit: data to zones, metadata to the key-value store, a flush, callbacks.
 //!
-//! What was prepared before a commit begins is one group. Whoever needs a group durable commits it, or waits for whoever does. Committed records name flushed bytes
-//! only, and a zone is given back only after the records that dropped its last blob are durable.
+//! What was prepared before a commit begins is one group. A group is *kept* when it outlives the process: its data are in zones, its records in the key-value store. It is
+//! *durable* when that was flushed. Whoever needs either does it for all, or waits for whoever does. Groups are kept while others are made durable.
+//!
+//! Records become durable only behind the bytes that they name, which is the key-value store's to see to. A zone is given back only after the records that dropped its last blob
+//! are durable.
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::{ALL, Core, Fresh, State};
 use crate::data::{Placed, Stream, Todo};
 use crate::keyvalue::Family;
 use crate::layer::Layer;
-use crate::lock::{lock, wait};
+use crate::lock::lock;
+use crate::right::Taken;
 use crate::run::RunPiece;
 use crate::table::{Sums, Zone, zone_key};
-use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Bytes of deferred blobs that one commit packs at most.
 const PACKED: u64 = 16 << 20;
 
-/// The right to commit; given back when dropped.
+/// The right to commit or to sync; given back when dropped.
 #[must_use]
-struct Committing<'a>(&'a Core);
+struct Leading<'a>(&'a Core, #[expect(dead_code, reason = "it is held")] Taken<'a>);
 
-impl Drop for Committing<'_> {
+impl Drop for Leading<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The group is lost: nothing may become durable behind it.
             self.0.state().failed.get_or_insert(self.0.poisoned());
         }
-        *lock(&self.0.committing) = false;
-        self.0.committed.notify_all();
     }
 }
 
@@ -48,7 +48,6 @@ impl Drop for Busy<'_> {
 struct Group {
     number: u64,
     fresh: Vec<Fresh>,
-    callbacks: Vec<Callback>,
     promised: u64,
     /// Zones as the group's records will have them: those that have changed, and others.
     zones: BTreeMap<u32, Zone>,
@@ -61,43 +60,105 @@ struct Group {
 type Packed = BTreeMap<BlobId, Blob>;
 
 impl Core {
-    /// Returns when this group is durable.
+    /// Returns when this group outlives the process.
     ///
     /// # Errors
     /// Those of the drive and of the key-value store: nothing of this store becomes durable any more then.
+    pub fn keep(&self, group: u64) -> Result<()> {
+        let kept = self.keep_quietly(group);
+        self.tell();
+        kept
+    }
+
+    /// Returns when this group is durable.
+    ///
+    /// # Errors
+    /// As [`Core::keep`].
     pub fn commit(&self, group: u64) -> Result<()> {
-        loop {
-            let done = || {
-                let state = self.state();
-                (state.durable >= group).then_some(Ok(())).or_else(|| state.failed.clone().map(Err))
-            };
-            match self.lead(done) {
-                Ok(done) => return done,
-                Err(committing) => {
-                    let done = self.commit_one(false);
-                    drop(committing);
-                    self.tell();
-                    done?;
-                }
+        let leading = self.syncing.take_unless(|| self.reached(group, |state| state.durable));
+        let done = match leading {
+            Ok(done) => return done,
+            Err(taken) => {
+                let _leading = Leading(self, taken);
+                self.keep_quietly(group).and_then(|()| self.sync_kept())
             }
-        }
+        };
+        self.tell();
+        done
     }
 
     /// Packs deferred blobs, if there are any, and commits what has gathered. False: there was nothing to do.
     ///
     /// # Errors
-    /// As [`Core::commit`].
+    /// As [`Core::keep`].
     pub fn pack(&self) -> Result<bool> {
-        let Err(committing) = self.lead(|| None::<Infallible>);
+        let leading = Leading(self, self.committing.take());
         let (deferred, gathered) = {
             let state = self.state();
             (state.sums.deferred, !state.current.is_empty())
         };
         let done = if deferred > 0 || gathered { self.commit_one(true) } else { Ok(()) };
-        let some = gathered || self.state().sums.deferred < deferred;
-        drop(committing);
+        drop(leading);
+        let kept = self.state().kept;
+        // It tells, too.
+        let done = done.and_then(|()| self.commit(kept));
         self.tell();
-        done.map(|()| some)
+        done.map(|()| gathered || self.state().sums.deferred < deferred)
+    }
+
+    fn reached(&self, group: u64, of: impl Fn(&State) -> u64) -> Option<Result<()>> {
+        let state = self.state();
+        (of(&state) >= group).then_some(Ok(())).or_else(|| state.failed.clone().map(Err))
+    }
+
+    fn keep_quietly(&self, group: u64) -> Result<()> {
+        loop {
+            match self.committing.take_unless(|| self.reached(group, |state| state.kept)) {
+                Ok(done) => return done,
+                Err(taken) => {
+                    let _leading = Leading(self, taken);
+                    self.commit_one(false)?;
+                }
+            }
+        }
+    }
+
+    /// What is kept is durable. By who has the right to sync.
+    fn sync_kept(&self) -> Result<()> {
+        let kept = {
+            let state = self.state();
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state.kept
+        };
+        if let Err(error) = self.kv.sync() {
+            self.fail(&error, kept);
+            return Err(error);
+        }
+        self.data.records.group_durable(kept);
+        let (free, callbacks) = {
+            let mut state = self.state();
+            state.durable = kept;
+            let told = state.waiting.partition_point(|(group, _)| *group <= kept);
+            let callbacks: Vec<_> = state.waiting.drain(..told).flat_map(|(_, callbacks)| callbacks).collect();
+            (self.forgotten(&mut state), callbacks)
+        };
+        self.tenant.free(&free, kept);
+        lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Ok(()))));
+        Ok(())
+    }
+
+    /// Nothing becomes durable from here on.
+    fn fail(&self, error: &Error, group: u64) {
+        tracing::error!(%error, group, "a commit failed; the store takes no more until it is opened anew");
+        let callbacks: Vec<_> = {
+            let mut state = self.state();
+            state.failed.get_or_insert(self.poisoned());
+            let gathered = std::mem::take(&mut state.callbacks);
+            state.waiting.drain(..).flat_map(|(_, callbacks)| callbacks).chain(gathered).collect()
+        };
+        lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Err(error.clone()))));
     }
 
     /// Calls callbacks of groups that have ended, in their order. Nobody has the right to commit meanwhile, so a callback may queue and commit.
@@ -124,20 +185,6 @@ impl Core {
         Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")
     }
 
-    /// Waits until this is so, or for the right to commit, which is an error here.
-    fn lead<T>(&self, so: impl Fn() -> Option<T>) -> Result<T, Committing<'_>> {
-        let mut committing = lock(&self.committing);
-        loop {
-            if let Some(so) = so() {
-                return Ok(so);
-            }
-            if !std::mem::replace(&mut *committing, true) {
-                return Err(Committing(self));
-            }
-            committing = wait(&self.committed, committing);
-        }
-    }
-
     fn commit_one(&self, pack: bool) -> Result<()> {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
@@ -147,14 +194,9 @@ impl Core {
         let more = (group.sums.deferred.max(0) as u64).saturating_sub(self.state().unpackable);
         let pack = pack || more > 0 && more * BLOCK >= self.options.pack_from;
         let done = self.write_group(&mut group, pack);
-        let mut callbacks = std::mem::take(&mut group.callbacks);
         if let Err(error) = &done {
-            tracing::error!(%error, group = number, "a commit failed; the store takes no more until it is opened anew");
-            let mut state = self.state();
-            state.failed.get_or_insert(self.poisoned());
-            callbacks.append(&mut state.callbacks);
+            self.fail(error, number);
         }
-        lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, done.clone())));
         done
     }
 
@@ -164,13 +206,14 @@ impl Core {
         let number = state.group;
         state.group += 1;
         state.committing = std::mem::take(&mut state.current);
+        let callbacks = std::mem::take(&mut state.callbacks);
+        state.waiting.push_back((number, callbacks));
         let changed = state.table.take_changed();
         let wanted = state.table.iter().filter(|(zone, z)| z.open || changed.contains(zone));
         let zones: BTreeMap<u32, Zone> = wanted.map(|(zone, z)| (zone, *z)).collect();
         Group {
             number,
             fresh: std::mem::take(&mut state.fresh),
-            callbacks: std::mem::take(&mut state.callbacks),
             promised: std::mem::take(&mut state.room.gathered),
             zones,
             changed,
@@ -185,8 +228,9 @@ impl Core {
         let mut todo = self.fresh_of(group)?;
         let packed = if pack { self.deferred(&mut todo)? } else { Packed::new() };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
-        if !placed.is_empty() {
-            self.flush_data(group.number)?;
+        let after = (!placed.is_empty()).then(|| self.tenant.volume().ticket());
+        if after.is_some() {
+            self.data.records.group_written(group.number);
         }
         let changes = {
             // Nobody has looked at these blobs' records and is about to change them.
@@ -217,7 +261,7 @@ impl Core {
             state.committing.changes()
         };
         if !changes.is_empty() {
-            self.kv.write(&changes)?;
+            self.kv.write(&changes, after)?;
         }
         self.end(group);
         Ok(())
@@ -319,21 +363,17 @@ impl Core {
         Ok(())
     }
 
-    /// The group is durable.
+    /// The group outlives the process.
     fn end(&self, group: &Group) {
-        let free = {
-            let mut state = self.state();
-            state.committing = Layer::default();
-            state.durable = group.number;
-            state.room.promised = state.room.promised.saturating_sub(group.promised);
-            for fresh in &group.fresh {
-                state.bytes.remove(&fresh.blob);
-            }
-            // What is promised no more is everybody's.
-            self.give_back(&mut state);
-            self.forgotten(&mut state)
-        };
-        self.tenant.free(&free, group.number);
+        let mut state = self.state();
+        state.committing = Layer::default();
+        state.kept = group.number;
+        state.room.promised = state.room.promised.saturating_sub(group.promised);
+        for fresh in &group.fresh {
+            state.bytes.remove(&fresh.blob);
+        }
+        // What is promised no more is everybody's.
+        self.give_back(&mut state);
     }
 
     fn forgotten(&self, state: &mut State) -> Vec<ZoneId> {

@@ -2,24 +2,25 @@
 //!
 //! - **The right to prepare** ([`Preparing`]): who has it reads what it needs and decides what a transaction changes. One transaction is prepared at a time, and may
 //!   wait for the drive meanwhile. No lock is held then.
-//! - **The state** is behind one lock, under which nobody waits. It has the changes that are not durable, as two [layers](Layer) over the key-value store: those of
+//! - **The state** is behind one lock, under which nobody waits. It has the changes that the key-value store has not, as two [layers](Layer) over it: those of
 //!   the group that gathers, and those of the group that is being committed.
-//! - **The right to commit** is `commit`'s.
+//! - **The rights to commit and to sync** are `commit`'s.
 //!
-//! Who waits for the right to commit holds no right to prepare. Who commits takes the right to prepare for a moment, when blobs get their places.
+//! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
-use crate::lock::{lock, wait};
+use crate::lock::lock;
 use crate::onode::Onode;
+use crate::right::{Right, Taken};
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How a store works.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +68,12 @@ pub(crate) struct State {
     pub bytes: HashMap<BlobId, Arc<AlignedBuf>>,
     pub fresh: Vec<Fresh>,
     pub callbacks: Vec<Callback>,
+    /// Those of groups that are not durable, by their numbers.
+    pub waiting: VecDeque<(u64, Vec<Callback>)>,
     /// Number of the group that gathers.
     pub group: u64,
+    /// All groups up to this one outlive the process.
+    pub kept: u64,
     /// All groups up to this one are durable.
     pub durable: u64,
     pub table: Table,
@@ -102,24 +107,15 @@ pub(crate) struct Core {
     pub options: Options,
     pub data: Data,
     state: Mutex<State>,
-    preparing: Mutex<bool>,
-    prepared: Condvar,
-    /// Somebody commits.
-    pub committing: Mutex<bool>,
-    pub committed: Condvar,
+    preparing: Right,
+    pub committing: Right,
+    pub syncing: Right,
     pub telling: Mutex<Telling>,
 }
 
 /// The right to prepare; given back when dropped.
 #[must_use]
-pub(crate) struct Preparing<'a>(&'a Core);
-
-impl Drop for Preparing<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.preparing) = false;
-        self.0.prepared.notify_one();
-    }
-}
+pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
 /// Key of the number below which objects may have been numbered.
 pub(crate) const NEXT: &[u8] = b"next";
@@ -134,10 +130,9 @@ impl Core {
             options,
             data: Data::new(tenant),
             state: Mutex::new(state),
-            preparing: Mutex::default(),
-            prepared: Condvar::new(),
-            committing: Mutex::default(),
-            committed: Condvar::new(),
+            preparing: Right::default(),
+            committing: Right::default(),
+            syncing: Right::default(),
             telling: Mutex::default(),
         }
     }
@@ -149,16 +144,13 @@ impl Core {
     /// Whether all is durable. To be asked by who has the right to prepare: then it stays so.
     pub fn is_settled(&self) -> bool {
         let state = self.state();
-        state.current.is_empty() && state.committing.is_empty() && state.bytes.is_empty()
+        let kept = state.current.is_empty() && state.committing.is_empty() && state.bytes.is_empty();
+        kept && state.durable == state.kept
     }
 
     /// Waits for the right to prepare.
     pub fn prepare(&self) -> Preparing<'_> {
-        let mut preparing = lock(&self.preparing);
-        while std::mem::replace(&mut *preparing, true) {
-            preparing = wait(&self.prepared, preparing);
-        }
-        Preparing(self)
+        Preparing(self.preparing.take())
     }
 
     /// An engine says no.

@@ -29,6 +29,15 @@ pub struct BlueStore(Arc<Core>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+/// What transactions survive that somebody has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survives {
+    /// The end of the process, where its memory for that (the survivor) is given: no flush.
+    Process,
+    /// A loss of power.
+    Power,
+}
+
 /// How full a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -68,7 +77,8 @@ impl BlueStore {
                     let sentence = "has zones of an object store whose metadata are not here; open it with those, or format the drive anew";
                     return Err(Error::unusable(&volume.name(), sentence));
                 }
-                kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())])?;
+                kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())], None)?;
+                kv.sync()?;
             }
         }
         let number = |bytes: Vec<u8>| {
@@ -82,6 +92,8 @@ impl BlueStore {
         let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
         tenant.begin()?;
         let table = zones(tenant, kv.as_ref())?;
+        // Zones of which it knows no more are reset behind this.
+        kv.sync()?;
         tenant.adoption_done();
         tenant.recovered()?;
         for (zone, _) in table.iter() {
@@ -104,7 +116,7 @@ impl BlueStore {
         let Transaction { steps, callbacks } = transaction;
         if self.0.gathered() > self.0.options.gather {
             let group = self.0.state().group;
-            if let Err(error) = self.0.commit(group) {
+            if let Err(error) = self.0.keep(group) {
                 return Err(tell(callbacks, error));
             }
         }
@@ -148,7 +160,18 @@ impl BlueStore {
     /// # Errors
     /// Those of the drive and of the key-value store. After one nothing becomes durable any more, until the store is opened again.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.0.commit(ticket.0)
+        self.wait_for(ticket, Survives::Power)
+    }
+
+    /// Returns when the transaction, and all that were queued before it, survive this.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::wait`].
+    pub fn wait_for(&self, ticket: Ticket, what: Survives) -> Result<()> {
+        match what {
+            Survives::Process => self.0.keep(ticket.0),
+            Survives::Power => self.0.commit(ticket.0),
+        }
     }
 
     /// Makes the changes, and returns when they are durable.

@@ -6,7 +6,7 @@ use crate::data::{Placed, Stream, Todo};
 use crate::lock::lock;
 use crate::run::{MOST, RunHeader, RunPiece};
 use crate::table::Zone;
-use imbrex_device::{Cause, Fault, Result, Tag};
+use imbrex_device::{Fault, Result};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 
 /// What the header of the store's zones says of their content.
@@ -39,15 +39,6 @@ impl Core {
             }
         }
         Ok((placed, left))
-    }
-
-    /// All that was written so far is durable.
-    pub fn flush_data(&self, group: u64) -> Result<()> {
-        let volume = self.tenant.volume();
-        self.data.records.group_written(group);
-        volume.durable(volume.ticket(), Tag::new(Cause::UserWrite))?;
-        self.data.records.group_durable(group);
-        Ok(())
     }
 
     fn lay_out(&self, group: u64, todo: Vec<Todo>, placed: &mut Vec<Placed>, left: &mut Vec<Todo>) -> Result<()> {

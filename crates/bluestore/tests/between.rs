@@ -48,7 +48,10 @@ impl KeyValue for Mem {
             .take_while(|((f, k), _)| *f == family && to.is_none_or(|to| &k[..] < to));
         Ok(all.take(most).map(|((_, k), v)| (k.clone(), v.clone())).collect())
     }
-    fn write(&self, changes: &[Change]) -> Result<()> {
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+    fn write(&self, changes: &[Change], _: Option<imbrex_zones::Ticket>) -> Result<()> {
         self.call(2, Family::Super);
         self.writes.lock().unwrap().push(changes.len());
         let mut map = self.map.lock().unwrap();

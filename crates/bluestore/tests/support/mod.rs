@@ -7,10 +7,10 @@ pub mod random;
 use imbrex_bluestore::{
     BUDGET, BlueStore, Change, CollectionId, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair, Transaction,
 };
-use imbrex_device::{Code, Drive, Priority, Result, report_all};
+use imbrex_device::{Cause, Code, Drive, Priority, Result, report_all};
 use imbrex_emulator::Config;
 use imbrex_zones::log::{Batch, MetaLog};
-use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
+use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Ticket, Volume, VolumeOptions};
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -124,8 +124,10 @@ impl KeyValue for MapStore {
         Ok(within.take(most).map(|((_, key), value)| (key.clone(), value.clone())).collect())
     }
 
-    fn write(&self, changes: &[Change]) -> Result<()> {
+    fn write(&self, changes: &[Change], after: Option<Ticket>) -> Result<()> {
         self.hook.call();
+        // It writes at once.
+        after.map_or(Ok(()), |ticket| self.tenant.volume().durable(ticket, Cause::Journal.into()))?;
         let mut inner = self.inner.lock().unwrap();
         let (log, map) = &mut *inner;
         let bytes = encode(changes);
@@ -147,9 +149,12 @@ impl KeyValue for MapStore {
         batch.push(|to| to.extend(&bytes));
         log.appender().append_all(&mut batch)?;
         log.write(Priority::Normal)?;
-        self.tenant.volume().sync(imbrex_device::Cause::Journal.into())?;
         apply(map, &bytes);
         Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.tenant.volume().sync(Cause::Journal.into())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A workload of transactions at random for the crash explorer, on any kind of store.
 
 use super::{Hook, Model, Op, any_transaction, first};
-use imbrex_bluestore::{BlueStore, Ticket, Transaction};
+use imbrex_bluestore::{BlueStore, Survives, Ticket, Transaction};
 use imbrex_crashkit::{Crash, History, Log, OpId, Subject};
 use imbrex_device::{Code, Drive, Error};
 use rand::{Rng, SeedableRng};
@@ -27,7 +27,7 @@ pub trait Kind: Send + Sync + 'static {
     fn open(&self, drive: &Drive) -> Result<Opened, Error>;
 }
 
-/// Transactions at random, some waited for, some not; and packing.
+/// Transactions at random; some are durable, some outlive the process, some are not waited for; and packing.
 pub struct Random<K> {
     pub kind: K,
     /// Until nothing has room any more.
@@ -45,11 +45,14 @@ struct Run<'a> {
     log: &'a Log<State>,
     /// Transactions that are not durable.
     waiting: Vec<OpId>,
+    /// The last of them.
+    last: Option<Ticket>,
 }
 
 impl Run<'_> {
     fn queued(&mut self, op: OpId, queued: Result<Ticket, Error>, then: Model) -> Result<(), String> {
-        queued.map_err(|error| if error.code() == Code::NoSpace { FULL.into() } else { text(error) })?;
+        self.last =
+            Some(queued.map_err(|error| if error.code() == Code::NoSpace { FULL.into() } else { text(error) })?);
         self.model = then;
         self.waiting.push(op);
         Ok(())
@@ -82,10 +85,19 @@ impl Run<'_> {
         self.queued(op, done, then)
     }
 
+    /// All outlives the process.
+    fn keep(&mut self) -> Result<(), String> {
+        let Some(last) = self.last else { return Ok(()) };
+        self.store.wait_for(last, Survives::Process).map_err(text)?;
+        self.waiting.iter().for_each(|op| self.log.acked(*op));
+        Ok(())
+    }
+
     fn step(&mut self, rng: &mut ChaCha8Rng, most: u64) -> Result<(), String> {
         match rng.random_range(0..10) {
             0 => self.commit(rng, most, true),
-            1..4 => self.commit(rng, most, false),
+            1..3 => self.commit(rng, most, false),
+            3..5 => self.keep(),
             _ => {
                 let (_, transaction, then) = any_transaction(rng, &self.model, most);
                 self.queue(transaction, then)
@@ -108,7 +120,7 @@ impl<K: Kind> Subject for Random<K> {
         for mount in 0..2 {
             let opened = self.kind.open(&drive).map_err(text)?;
             let (store, hook) = (opened.store.clone(), opened.hook.clone());
-            let mut run = Run { store, hook, model, log, waiting: Vec::new() };
+            let mut run = Run { store, hook, model, log, waiting: Vec::new(), last: None };
             if mount == 0 {
                 let (mut begin, (c, bits)) = (Transaction::new(), first());
                 run.model.apply(&Op::Create(c, bits), &mut begin).map_err(|code| format!("{code:?}"))?;
