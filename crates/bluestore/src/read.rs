@@ -68,6 +68,25 @@ impl Core {
         Ok(Stat { size, attributes, hint })
     }
 
+    /// Bytes of the blocks that an object names.
+    pub fn stored(&self, collection: CollectionId, id: &ObjectId) -> Result<u64> {
+        self.at_once(|| {
+            let onode = self.find(collection, id)?;
+            let blocks = |span: &Span| span.0.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
+            let (mut all, mut next) = (blocks(&onode.first), Some(span_key(onode.number, 1)));
+            let end = span_key(onode.number, u64::MAX);
+            while let Some(from) = next {
+                let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
+                for (_, value) in pairs {
+                    let span = Span::of_record(&value, onode.number);
+                    all += blocks(&span.ok_or_else(|| self.corrupt("extents of an object"))?);
+                }
+                next = more;
+            }
+            Ok(all * BLOCK)
+        })
+    }
+
     /// As many bytes as there are, at most `len`.
     pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
         for tried in 0.. {

@@ -221,6 +221,14 @@ impl BlueStore {
         self.0.stat(collection, object)
     }
 
+    /// Bytes of the blocks that an object names. Those that it shares with others count, and holes do not.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn stored(&self, collection: CollectionId, object: &ObjectId) -> Result<u64> {
+        self.0.stored(collection, object)
+    }
+
     /// All collections, and the bits that each goes by.
     ///
     /// # Errors

@@ -1,0 +1,203 @@
+//! Reading and writing of an image's bytes.
+
+use crate::image::Image;
+use crate::names::{ALL, HEAD, number_of};
+use crate::objects::{Core, State};
+use imbrex_bluestore::{ObjectId, Survives, Ticket, Transaction};
+use imbrex_device::{Code, Error, Result};
+use std::ops::Range;
+
+/// Objects that one transaction drops.
+const DROPPED: usize = 256;
+
+/// A part of a piece.
+struct Part {
+    number: u64,
+    /// In the object.
+    offset: u64,
+    /// In what is read or written.
+    of: Range<usize>,
+}
+
+fn parts(object_size: u64, offset: u64, len: usize) -> impl Iterator<Item = Part> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let begin = offset + at as u64;
+        let within = begin % object_size;
+        let len = (object_size - within).min((len - at) as u64) as usize;
+        at += len;
+        (len > 0).then_some(Part { number: begin / object_size, offset: within, of: at - len..at })
+    })
+}
+
+impl Core {
+    /// Bytes of a piece, now or at a snapshot. What nobody wrote is zeros.
+    pub fn read_part(
+        &self,
+        state: &State,
+        (number, at): (u64, Option<u64>),
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let found = match at {
+            None => self.fill(&self.object(number, HEAD), offset, out)?,
+            Some(_) => match self.find(number, at)? {
+                Some((id, _)) => self.fill(&id, offset, out)?,
+                None => false,
+            },
+        };
+        if found {
+            return Ok(());
+        }
+        self.inherited(state, number, state.overlap(at), &mut |source| {
+            out.fill(0);
+            let Some((id, counts)) = source else { return Ok(()) };
+            let len = counts.saturating_sub(offset).min(out.len() as u64) as usize;
+            self.fill(id, offset, &mut out[..len]).map(drop)
+        })
+    }
+
+    /// False: there is no such object.
+    fn fill(&self, id: &ObjectId, offset: u64, out: &mut [u8]) -> Result<bool> {
+        match self.store.read(ALL, id, offset, out.len() as u64) {
+            Ok(bytes) => {
+                let (there, rest) = out.split_at_mut(bytes.len());
+                there.copy_from_slice(&bytes);
+                rest.fill(0);
+                Ok(true)
+            }
+            Err(error) if error.code() == Code::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Image {
+    fn check(&self, state: &State, offset: u64, len: u64) -> Result<()> {
+        let size = self.size_of(state)?;
+        if offset.checked_add(len).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let sentence = format!("{len} bytes from {offset} on are not in this image, which has {size}");
+        Err(Error::refused(Code::Range, self.name(), sentence))
+    }
+
+    fn check_writable(&self, state: &State, offset: u64, len: u64) -> Result<()> {
+        if self.is_read_only() {
+            return Err(Error::refused(Code::ReadOnly, self.name(), "this image is open for reading only"));
+        }
+        self.check(state, offset, len)
+    }
+
+    /// Reads bytes, all of them. What nobody wrote is zeros.
+    ///
+    /// # Errors
+    /// `Range` where they are not in the image; `NotFound` where it was removed; `Corrupt` where bytes are not those that were written; those of the drive.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let state = self.core().state();
+        self.check(&state, offset, out.len() as u64)?;
+        parts(state.header.object_size(), offset, out.len()).try_for_each(|part| {
+            self.core().read_part(&state, (part.number, self.at()), part.offset, &mut out[part.of])
+        })
+    }
+
+    /// Writes bytes. They survive the process, or a loss of power, when it returns.
+    ///
+    /// # Errors
+    /// `Range`, `ReadOnly`, `NotFound` where the image was removed; `NoSpace`; those of the drive.
+    pub fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<()> {
+        let (core, state) = (self.core(), self.core().state());
+        self.check_writable(&state, offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = Transaction::new();
+        for part in parts(state.header.object_size(), offset, bytes.len()) {
+            core.make_ready(&state, part.number)?;
+            transaction.write(ALL, &core.object(part.number, HEAD), part.offset, &bytes[part.of]);
+        }
+        let ticket = core.store.queue(transaction)?;
+        drop(state);
+        core.wait(ticket, survives)
+    }
+
+    /// Zeros stand there, which take no room: a discard, too.
+    ///
+    /// # Errors
+    /// Those of [`Image::write`].
+    pub fn zero(&self, offset: u64, len: u64, survives: Survives) -> Result<()> {
+        let (core, state) = (self.core(), self.core().state());
+        self.check_writable(&state, offset, len)?;
+        let object = state.header.object_size();
+        let (end, size) = (offset + len, state.header.size);
+        // The last object is whole where the image ends.
+        let whole = offset.div_ceil(object)..if end == size { end.div_ceil(object) } else { end / object };
+        let sides = match whole.start <= whole.end {
+            true => [(offset, (whole.start * object).min(end)), ((whole.end * object).max(offset).min(end), end)],
+            false => [(offset, end), (end, end)],
+        };
+        let mut transaction = Transaction::new();
+        for (from, to) in sides.into_iter().filter(|(from, to)| from < to) {
+            let number = from / object;
+            let head = core.object(number, HEAD);
+            let inherits = number * object < state.overlap(None);
+            if !inherits && core.epochs(&head)?.is_none() {
+                continue;
+            }
+            core.make_ready(&state, number)?;
+            transaction.zero(ALL, &head, from % object, to - from);
+        }
+        let ticket = self.drop_pieces(&state, whole, transaction)?;
+        drop(state);
+        core.wait(ticket, survives)
+    }
+
+    /// Pieces are zeros, with what else the transaction does. All of it is one transaction, unless there are many pieces.
+    fn drop_pieces(&self, state: &State, pieces: Range<u64>, mut transaction: Transaction) -> Result<Ticket> {
+        let core = self.core();
+        let inherited = state.overlap(None).div_ceil(state.header.object_size());
+        let plain = state.newest() == 0;
+        let mut certain = pieces.start..pieces.end.min(inherited);
+        let mut next = (pieces.end > pieces.start.max(inherited)).then(|| core.object(pieces.start.max(inherited), 0));
+        loop {
+            let mut gone: Vec<u64> = certain.by_ref().take(DROPPED).collect();
+            while let Some(from) = next.take_if(|_| gone.len() < DROPPED) {
+                let page = core.store.list(ALL, Some(&from), DROPPED - gone.len())?;
+                next = page.next;
+                for id in page.all {
+                    match number_of(core.id, &id).filter(|(number, _)| *number < pieces.end) {
+                        Some((number, HEAD)) => gone.push(number),
+                        Some(_) => {}
+                        None => {
+                            next = None;
+                            break;
+                        }
+                    }
+                }
+            }
+            let more = gone.len() == DROPPED;
+            for number in gone {
+                let head = core.object(number, HEAD);
+                core.make_ready(state, number)?;
+                // An empty object hides what a parent has, and keeps when it came. It may have gone since the list was made.
+                transaction.touch(ALL, &head);
+                match plain && number >= inherited {
+                    true => transaction.remove(ALL, &head),
+                    false => transaction.truncate(ALL, &head, 0),
+                };
+            }
+            let ticket = core.store.queue(std::mem::take(&mut transaction))?;
+            if !more {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    /// All that was written to any image is durable when it returns.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn flush(&self) -> Result<()> {
+        self.core().store.sync()
+    }
+}
