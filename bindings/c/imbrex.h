@@ -1,11 +1,11 @@
 /*
- * The C API of Imbrex: files, chunks, and keys with values, on zoned drives.
+ * The C API of Imbrex: files, chunks, keys with values, and block images, on zoned drives.
  *
  * Made by cbindgen of the sources in bindings/c/src; change those, not this file.
  *
  * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function
  * (`imbrex_fs_close` for a file system, `imbrex_chunk_close` for a chunk store, `imbrex_kv_close` for a space of a key-value
- * store); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a file system may be closed before
+ * store, `imbrex_images_close` and `imbrex_image_close` for images); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a file system may be closed before
  * the files that were opened on it. Strings that are returned belong to the library and live as long as the handle that they
  * came from.
  *
@@ -174,6 +174,15 @@ typedef struct imbrex_error imbrex_error;
 
 // A file system on a drive. Any number of threads may use it at once.
 typedef struct imbrex_fs imbrex_fs;
+
+// An open image, or a snapshot of one. Any number of threads may use it at once.
+typedef struct imbrex_image imbrex_image;
+
+// Names of images. It does not change; any thread may look at it.
+typedef struct imbrex_image_list imbrex_image_list;
+
+// The images of an object store. Any number of threads may use them at once.
+typedef struct imbrex_images imbrex_images;
 
 // A space of a key-value store: keys with values, in an order. Any number of threads may use it at once.
 typedef struct imbrex_kv imbrex_kv;
@@ -387,6 +396,20 @@ typedef struct {
   // Sorted runs of tables that may have a key.
   uint32_t depth;
 } imbrex_kv_figures;
+
+// What an image is.
+typedef struct {
+  // Its size in bytes.
+  uint64_t size;
+  // Bytes of blocks that stand for it now. Those that it shares with others count; those that it has of a parent do not.
+  uint64_t used;
+  // Seconds since 1970 when it was made.
+  uint64_t created;
+  // Its snapshots.
+  uint32_t snapshots;
+  // It is a clone, and has what it has not changed of its parent.
+  bool clone;
+} imbrex_image_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1005,6 +1028,100 @@ imbrex_error *imbrex_kv_figures_now(const imbrex_kv *kv, imbrex_kv_figures *out)
 // Reads everything, and stores sentences about what is wrong: first what the opening found damaged. An empty list: nothing is wrong.
 imbrex_error *imbrex_kv_check(const imbrex_kv *kv,
                               imbrex_kv_list **out);
+
+// Opens the images of the object store of a URI, as "imbrex:///dev/sdb" or "imbrex:///data/drive.img?cache=256M"; what a crash has left is recovered.
+// With format=on in the URI a drive that is not formatted is formatted first. The drive is released when these and all images are given back.
+// `control`: other processes of this user, as `imbrex image`, reach these images by a socket until they are given back. IMBREX_LOG counts as with
+// imbrex_fs_open().
+imbrex_error *imbrex_images_open(const char *uri,
+                                 bool control,
+                                 imbrex_images **out);
+
+// Gives images back. When the last handle of a store is given back, all that was written is made durable; an error of that is only logged, so call
+// imbrex_image_flush() before. NULL is fine.
+void imbrex_images_close(imbrex_images *images);
+
+// Makes an image of `size` bytes. It has zeros, which take no room. A name has 1 to 255 bytes, without '@' and control characters. IMBREX_EXISTS:
+// there is one of this name.
+imbrex_error *imbrex_image_create(const imbrex_images *images,
+                                  const char *name,
+                                  uint64_t size);
+
+// Removes an image that has no snapshots and that nobody has open to write. IMBREX_NOT_EMPTY: it has snapshots. IMBREX_BUSY: somebody has it open.
+imbrex_error *imbrex_image_remove(const imbrex_images *images,
+                                  const char *name);
+
+// Gives an image another name.
+imbrex_error *imbrex_image_rename(const imbrex_images *images, const char *name, const char *to);
+
+// Gives an image another size. What is new is zeros. IMBREX_BUSY: it becomes smaller, and somebody has it open to write.
+imbrex_error *imbrex_image_resize(const imbrex_images *images, const char *name, uint64_t size);
+
+// Keeps what an image has now, all writes that have returned, as a snapshot: durably, and without a copy.
+imbrex_error *imbrex_image_snapshot(const imbrex_images *images, const char *name, const char *snapshot);
+
+// Removes a snapshot. IMBREX_BUSY: it has clones.
+imbrex_error *imbrex_image_snapshot_remove(const imbrex_images *images, const char *name, const char *snapshot);
+
+// An image is again what it was at a snapshot. IMBREX_BUSY: somebody has it open to write.
+imbrex_error *imbrex_image_rollback(const imbrex_images *images, const char *name, const char *snapshot);
+
+// Makes an image `to` that has what another had at a snapshot. It shares all bytes with it until either changes.
+imbrex_error *imbrex_image_clone(const imbrex_images *images, const char *name, const char *snapshot, const char *to);
+
+// A clone needs its parent no more. No byte is copied.
+imbrex_error *imbrex_image_flatten(const imbrex_images *images, const char *name);
+
+// Says what an image is.
+imbrex_error *imbrex_image_stat(const imbrex_images *images, const char *name, imbrex_image_info *out);
+
+// Lists the names of all images, in order.
+imbrex_error *imbrex_image_names(const imbrex_images *images, imbrex_image_list **out);
+
+// How many names; 0 for NULL.
+size_t imbrex_image_list_len(const imbrex_image_list *list);
+
+// A name. Valid as long as the list; NULL beyond its end.
+const char *imbrex_image_list_name(const imbrex_image_list *list, size_t index);
+
+// Gives a list back. NULL is fine.
+void imbrex_image_list_free(imbrex_image_list *list);
+
+// Opens an image, or a snapshot of one as "NAME@SNAPSHOT", which is open for reading only.
+imbrex_error *imbrex_image_open(const imbrex_images *images, const char *name, bool read_only, imbrex_image **out);
+
+// Gives an open image back. NULL is fine.
+void imbrex_image_close(imbrex_image *image);
+
+// Whether nothing is written through this; true for NULL.
+bool imbrex_image_is_read_only(const imbrex_image *image);
+
+// The size of an open image in bytes. IMBREX_NOT_FOUND: it was removed.
+imbrex_error *imbrex_image_size(const imbrex_image *image, uint64_t *out);
+
+// Reads `len` bytes from `offset` on. What nobody wrote is zeros. IMBREX_RANGE: they are not in the image.
+imbrex_error *imbrex_image_read(const imbrex_image *image, uint64_t offset, void *buffer, size_t len);
+
+// Writes `len` bytes from `offset` on. `durable`: they survive a loss of power when this returns. Else they survive the end of the process now, and a loss
+// of power after imbrex_image_flush() of any image of the store.
+imbrex_error *imbrex_image_write(const imbrex_image *image,
+                                 uint64_t offset,
+                                 const void *buffer,
+                                 size_t len,
+                                 bool durable);
+
+// `len` zeros stand from `offset` on, and take no room: a discard, too. `durable`: as for imbrex_image_write().
+imbrex_error *imbrex_image_zero(const imbrex_image *image, uint64_t offset, uint64_t len, bool durable);
+
+// All that was written to any image of the store is durable when it returns.
+imbrex_error *imbrex_image_flush(const imbrex_image *image);
+
+// Whether anything is stored at `offset`, and for how many bytes from there on that is so: `len` is how many are asked about at most. What is not stored is zeros.
+imbrex_error *imbrex_image_extent(const imbrex_image *image,
+                                  uint64_t offset,
+                                  uint64_t len,
+                                  bool *stored,
+                                  uint64_t *out);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -19,6 +19,7 @@ mod chunk;
 mod error;
 mod file;
 mod fs;
+mod image;
 mod kv;
 mod log;
 mod metrics;
@@ -28,6 +29,7 @@ pub use chunk::*;
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
 pub use file::*;
 pub use fs::*;
+pub use image::*;
 pub use kv::*;
 #[doc(hidden)]
 pub use metrics::fuzz_metrics_variable;

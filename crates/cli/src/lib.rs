@@ -12,6 +12,7 @@ mod chunk;
 mod drive;
 mod engine;
 mod fs;
+mod image;
 mod kernel;
 mod known;
 mod kv;
@@ -60,6 +61,8 @@ enum Noun {
     Kv(kv::Args),
     /// Objects on a drive, with transactions and clones: format, put, get, list, check.
     Store(store::Args),
+    /// Block images on an object store: make, snapshot, clone and serve them.
+    Image(image::Args),
     /// Watch a drive while somebody uses it: zones, and throughput by cause.
     Top(top::Args),
     /// Experiments: what a workload takes on drives whose time is modelled.
@@ -77,6 +80,7 @@ fn run(cli: Cli) -> Outcome {
         Noun::Chunk(args) => chunk::run(args),
         Noun::Kv(args) => kv::run(args),
         Noun::Store(args) => store::run(args),
+        Noun::Image(args) => image::run(args),
         Noun::Top(args) => top::run(args),
         Noun::Bench(args) => bench::run(args),
         Noun::Completions(args) => shell::completions(&args, Cli::command()),

@@ -57,6 +57,12 @@ impl Images {
                     old[there..].fill(0);
                     core.read_part(&state, (number, ends.0), 0, &mut old[..there])?;
                 } else {
+                    let overlap = state.overlap(ends.1);
+                    let there = found.is_some()
+                        || core.inherited(&state, number, overlap, &mut |source| Ok(source.is_some()))?;
+                    if !there {
+                        continue;
+                    }
                     old.fill(0);
                 }
                 core.read_part(&state, (number, ends.1), 0, new)?;

@@ -6,6 +6,7 @@ use crate::objects::{Core, State, child_key};
 use crate::records::{Header, ORDERS, Snap, Work};
 use imbrex_bluestore::{BlueStore, Transaction};
 use imbrex_device::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ struct Inner {
 }
 
 /// What an image is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// Its name.
     pub name: String,
@@ -46,7 +47,7 @@ pub struct Info {
 }
 
 /// The snapshot that an image is a clone of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// Name of its image.
     pub image: String,
@@ -55,7 +56,7 @@ pub struct Parent {
 }
 
 /// A snapshot of an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Its name.
     pub name: String,
@@ -246,6 +247,7 @@ impl Images {
     /// `NotFound`; `ReadOnly` where a snapshot is to be written; those of the store.
     pub fn image(&self, name: &str, read_only: bool) -> Result<Image> {
         let (image, snapshot) = name.split_once('@').map_or((name, None), |(image, snapshot)| (image, Some(snapshot)));
+        check(image)?;
         let mut open = self.lock();
         let core = self.named(&mut open, image)?;
         let at = {

@@ -7,6 +7,8 @@ use imbrex_bluestore::{ObjectId, Survives, Ticket, Transaction};
 use imbrex_device::{Code, Error, Result};
 use std::ops::Range;
 
+/// Pieces that [`Image::extent`] looks at in one call.
+const MOST_LOOKED_AT: u64 = 256;
 /// Objects that one transaction drops.
 const DROPPED: usize = 256;
 
@@ -191,6 +193,31 @@ impl Image {
                 return Ok(ticket);
             }
         }
+    }
+
+    /// Whether anything is stored at `offset`, of the image or of a parent, and for how many bytes from there on, `len` at most, that is so. What is not stored is zeros. Pieces
+    /// of 4 MiB are looked at, and not what they have.
+    ///
+    /// # Errors
+    /// Those of [`Image::read`].
+    pub fn extent(&self, offset: u64, len: u64) -> Result<(bool, u64)> {
+        let (core, state) = (self.core(), self.core().state());
+        self.check(&state, offset, len)?;
+        let (object, overlap) = (state.header.object_size(), state.overlap(self.at()));
+        let stored = |number: u64| match core.find(number, self.at())? {
+            Some(_) => Ok(true),
+            None => core.inherited(&state, number, overlap, &mut |source| Ok(source.is_some())),
+        };
+        let (first, end) = (offset / object, (offset + len).div_ceil(object));
+        if len == 0 {
+            return Ok((false, 0));
+        }
+        let is = stored(first)?;
+        let mut next = first + 1;
+        while next < end && next - first < MOST_LOOKED_AT && stored(next)? == is {
+            next += 1;
+        }
+        Ok((is, (next * object).min(offset + len) - offset))
     }
 
     /// All that was written to any image is durable when it returns.

@@ -20,6 +20,7 @@
 //! # Ok::<(), imbrex_device::Error>(())
 //! ```
 
+pub mod control;
 mod copies;
 mod diff;
 mod image;

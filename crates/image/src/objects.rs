@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 /// Objects of which is known that they need no copy before a write; more than these are not kept in mind.
 const MOST_READY: usize = 1 << 20;
 
+/// An object of an ancestor, and how many bytes of it count.
+pub(crate) type Source<'a> = (&'a ObjectId, u64);
+
 pub(crate) struct State {
     pub header: Header,
     /// By number.
@@ -122,7 +125,7 @@ impl Core {
         state: &State,
         number: u64,
         overlap: u64,
-        then: &mut dyn FnMut(Option<(&ObjectId, u64)>) -> Result<T>,
+        then: &mut dyn FnMut(Option<Source<'_>>) -> Result<T>,
     ) -> Result<T> {
         let begin = number.saturating_mul(state.header.object_size());
         let (Some(parent), Some(link)) = (&state.parent, state.header.parent) else { return then(None) };
@@ -223,7 +226,7 @@ impl Core {
 }
 
 /// `to` is what `source` has, of which so many bytes count.
-pub(crate) fn copy(transaction: &mut Transaction, (source, counts): (&ObjectId, u64), to: &ObjectId) {
+pub(crate) fn copy(transaction: &mut Transaction, (source, counts): Source<'_>, to: &ObjectId) {
     transaction.clone_object(ALL, source, to);
     // No more than that, and no less: then the rest is zeros.
     transaction.truncate(ALL, to, counts);

@@ -1,4 +1,6 @@
 //! Images at random against vectors of bytes, and crashes at any moment.
+//!
+//! `IMBREX_IMAGE_STATES` says how many states of a seed each exploration looks at (1,000), `IMBREX_CRASH_ROUNDS` of how many seeds, `IMBREX_IMAGE_SEEDS` how many seeds the model has (12).
 
 #[path = "../../bluestore/tests/support/mod.rs"]
 mod support;
@@ -7,7 +9,7 @@ use imbrex_bluestore::BlueStore;
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_emulator::Emulator;
-use imbrex_image::{Images, Survives};
+use imbrex_image::{DIFF_MAGIC, Images, Survives};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 /// Pieces of 8 KiB.
 const ORDER: u8 = 13;
 const PIECE: u64 = 1 << ORDER;
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const SNAPS: [&str; 4] = ["s", "t", "u", "v"];
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -194,7 +196,14 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
     let name = some(rng, &NAMES);
-    let (snap, other) = (some(rng, &SNAPS), some(rng, &NAMES));
+    let (mut snap, mut other) = (some(rng, &SNAPS), some(rng, &NAMES));
+    // Mostly what makes sense.
+    let there: Vec<_> = model.disks.get(name).map_or(Vec::new(), |disk| disk.snaps.keys().copied().collect());
+    let known = (!there.is_empty() && rng.random_bool(0.8)).then(|| some(rng, &there));
+    let free: Vec<_> = NAMES.into_iter().filter(|name| !model.disks.contains_key(name)).collect();
+    if !free.is_empty() && rng.random_bool(0.8) {
+        other = some(rng, &free);
+    }
     let size = model.disks.get(name).map_or(0, |disk| disk.bytes.len() as u64);
     let range = |rng: &mut dyn FnMut(u64) -> u64| {
         let at = rng(size + 1);
@@ -211,17 +220,21 @@ fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
     let mut number = |n: u64| rng.random_range(0..n.max(1));
     let (at, len) = range(&mut number);
     let sizes = number(6) * PIECE + if number(2) == 0 { number(PIECE) } else { 0 };
-    match rng.random_range(0..40) {
+    let kind = rng.random_range(0..46);
+    if kind >= 28 {
+        snap = known.unwrap_or(snap);
+    }
+    match kind {
         0..3 => Op::Create(name, sizes),
         3..17 => Op::Write(name, at, len, rng.random()),
         17..22 => Op::Zero(name, at, len),
         22..24 => Op::Resize(name, sizes),
         24..28 => Op::Snapshot(name, snap),
-        28..31 => Op::RemoveSnapshot(name, snap),
-        31..33 => Op::Rollback(name, snap),
-        33..36 => Op::Clone(name, snap, other),
-        36..38 => Op::Flatten(name),
-        38 => Op::Rename(name, other),
+        28..33 => Op::RemoveSnapshot(name, snap),
+        33..35 => Op::Rollback(name, snap),
+        35..40 => Op::Clone(name, snap, other),
+        40 => Op::Flatten(name),
+        41..43 => Op::Rename(name, other),
         _ => Op::Remove(name),
     }
 }
@@ -319,7 +332,79 @@ fn images_are_what_was_done_to_them() {
         let (store, _) = open(&drive).unwrap();
         assert_eq!((store.usage().objects, store.usage().stored + store.usage().deferred), (1, 0), "seed {seed}");
     }
-    assert!(kinds.len() == 11 && kinds.values().all(|n| *n > 8), "{kinds:?}");
+    assert!(kinds.len() == 11 && kinds.values().all(|n| *n > 50), "{kinds:?}");
+}
+
+/// Applies a stream of `export_diff` to what was there before.
+fn applied(mut diff: &[u8], before: &[u8]) -> Vec<u8> {
+    let mut take = |n: usize| {
+        let (taken, rest) = diff.split_at(n);
+        diff = rest;
+        taken
+    };
+    assert_eq!(take(DIFF_MAGIC.len()), DIFF_MAGIC);
+    let mut bytes = before.to_vec();
+    loop {
+        let tag = take(1)[0];
+        let mut number = |n: usize| take(n).iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+        match tag {
+            b'f' | b't' => {
+                let len = number(4) as usize;
+                take(len);
+            }
+            b's' => {
+                let size = number(8) as usize;
+                bytes.resize(size, 0);
+            }
+            b'w' | b'z' => {
+                let (at, len) = (number(8) as usize, number(8) as usize);
+                let new = if tag == b'w' { take(len).to_vec() } else { vec![0; len] };
+                bytes[at..at + len].copy_from_slice(&new);
+            }
+            b'e' => return bytes,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_diff_leads_from_one_moment_to_the_other() {
+    let config = Config { capacity: 64 << 20, ..support::config() };
+    let (mut compared, mut saved) = (0, 0);
+    for seed in 20..26 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        support::format(&drive).unwrap();
+        let (_store, images) = open(&drive).unwrap();
+        let mut model = Model::default();
+        for n in 0..300 {
+            let op = any_op(&mut rng, &model);
+            let mut next = model.clone();
+            if next.apply(&op).is_ok() {
+                perform(&images, &op).unwrap();
+                model = next;
+            }
+            if n % 30 > 0 {
+                continue;
+            }
+            for (name, disk) in &model.disks {
+                let names: Vec<_> = disk.snaps.keys().copied().map(Some).chain([None]).collect();
+                let bytes = |moment: Option<&str>| moment.map_or(&disk.bytes, |moment| &disk.snaps[moment]);
+                for from in &names {
+                    for to in &names {
+                        let mut diff = Vec::new();
+                        images.export_diff(name, *from, *to, &mut diff).unwrap();
+                        let empty = Vec::new();
+                        let before = if from.is_some() { bytes(*from) } else { &empty };
+                        assert!(applied(&diff, before) == *bytes(*to), "seed {seed}, {n}: {name}, {from:?} to {to:?}");
+                        compared += 1;
+                        saved += u32::from(diff.len() < bytes(*to).len() / 2);
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 100 && saved > 30, "{compared}, {saved}");
 }
 
 struct Random;

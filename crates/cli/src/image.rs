@@ -1,0 +1,322 @@
+//! `imbrex image …`: block images on an object store. Where another process serves them, it does what a command asks for.
+
+use crate::engine::Named;
+use crate::output::{Failure, Outcome, number_of, print, print_json, size, written};
+use clap::Subcommand;
+use imbrex_device::Error;
+use imbrex_drives::{Locator, SCHEME, parse_size};
+use imbrex_image::control::{Request, Server, socket_of};
+use imbrex_image::{Images, Info};
+use imbrex_store::Store;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Requests of clients that the server handles at once.
+const THREADS: &str = "64";
+
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Example:\n  imbrex drive create drive.img --profile hgst-hsh721414al && imbrex store format drive.img\n  \
+    imbrex image create drive.img disk 10G\n  imbrex image serve drive.img --socket nbd.sock &\n  \
+    qemu-img info nbd+unix:///disk?socket=nbd.sock\n  imbrex image snap drive.img disk@monday\n\n\
+    A drive is a path, or a URI with options, and has an object store. A snapshot is IMAGE@SNAPSHOT. While the images are served, other commands reach the server."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Make an image. It has zeros, which take no room.
+    #[command(after_help = "Example:\n  imbrex image create drive.img disk 10G")]
+    Create(Sized),
+    /// List images: their sizes, what they take, their snapshots and parents.
+    #[command(after_help = "Example:\n  imbrex image ls drive.img")]
+    Ls(Ls),
+    /// Keep what an image has now, under a name: at once, and without a copy.
+    #[command(after_help = "Example:\n  imbrex image snap drive.img disk@monday")]
+    Snap(Snapshot),
+    /// Make an image that has what another had at a snapshot. It shares all bytes until either changes.
+    #[command(after_help = "Example:\n  imbrex image clone drive.img disk@monday copy")]
+    Clone(Clone),
+    /// Make a clone an image of its own, which needs its parent no more. No byte is copied.
+    #[command(after_help = "Example:\n  imbrex image flatten drive.img copy")]
+    Flatten(Image),
+    /// Give an image another size. Nobody may use one that becomes smaller; who uses one that grows sees it when he connects again.
+    #[command(after_help = "Example:\n  imbrex image resize drive.img disk 20G")]
+    Resize(Sized),
+    /// Make an image again what it was at a snapshot. What was written since is lost. Nobody may use it.
+    #[command(after_help = "Example:\n  imbrex image rollback drive.img disk@monday")]
+    Rollback(Snapshot),
+    /// Give an image another name.
+    #[command(after_help = "Example:\n  imbrex image mv drive.img disk root")]
+    Mv(Mv),
+    /// Remove images without snapshots, or snapshots without clones.
+    #[command(after_help = "Example:\n  imbrex image rm drive.img copy disk@monday disk")]
+    Rm(Rm),
+    /// Print what an image has, or what has changed since a snapshot, as a stream in the format of `rbd export-diff`.
+    #[command(after_help = "Example:\n  imbrex image export-diff drive.img disk@tuesday --from monday > changes")]
+    ExportDiff(ExportDiff),
+    /// Serve all images to virtual machines and to other clients of NBD, with nbdkit, until Ctrl-C.
+    #[command(after_help = "Examples:\n  imbrex image serve drive.img --socket nbd.sock\n  \
+        imbrex image serve drive.img --socket nbd.sock -- --filter=rate rate=100M")]
+    Serve(Serve),
+}
+
+#[derive(clap::Args)]
+struct Image {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+}
+
+#[derive(clap::Args)]
+struct Sized {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+    /// Its size: 10G.
+    #[arg(value_parser = parse_size)]
+    size: u64,
+}
+
+#[derive(clap::Args)]
+struct Snapshot {
+    #[command(flatten)]
+    named: Named,
+    /// The snapshot.
+    #[arg(value_name = "IMAGE@SNAPSHOT", value_parser = snapshot)]
+    snapshot: (String, String),
+}
+
+#[derive(clap::Args)]
+struct Clone {
+    #[command(flatten)]
+    named: Named,
+    /// The snapshot.
+    #[arg(value_name = "IMAGE@SNAPSHOT", value_parser = snapshot)]
+    snapshot: (String, String),
+    /// The new image.
+    new: String,
+}
+
+#[derive(clap::Args)]
+struct Ls {
+    #[command(flatten)]
+    named: Named,
+    /// This image only.
+    image: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Mv {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+    /// Its new name.
+    to: String,
+}
+
+#[derive(clap::Args)]
+struct Rm {
+    #[command(flatten)]
+    named: Named,
+    /// Images and snapshots, one after the other.
+    #[arg(required = true, value_name = "IMAGE[@SNAPSHOT]")]
+    what: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct ExportDiff {
+    #[command(flatten)]
+    named: Named,
+    /// The image as it is now, or a snapshot of it.
+    #[arg(value_name = "IMAGE[@SNAPSHOT]")]
+    what: String,
+    /// What has changed since this snapshot of it. Else all that is not zeros.
+    #[arg(long, value_name = "SNAPSHOT")]
+    from: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// The drive: a path or a URI.
+    drive: String,
+    /// The Unix socket that clients connect to.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// The nbdkit plug-in, where it is not beside this program or in ../lib.
+    #[arg(long, value_name = "PATH")]
+    plugin: Option<PathBuf>,
+    /// More arguments of nbdkit, as filters and their parameters.
+    #[arg(last = true, value_name = "NBDKIT ARGUMENTS")]
+    more: Vec<OsString>,
+}
+
+fn snapshot(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('@').filter(|(image, snapshot)| !image.is_empty() && !snapshot.is_empty());
+    let parts = parts.ok_or_else(|| "a snapshot is IMAGE@SNAPSHOT, as disk@monday".to_owned())?;
+    Ok((parts.0.to_owned(), parts.1.to_owned()))
+}
+
+/// An image, and a snapshot where one is named.
+fn parts(text: &str) -> (String, Option<String>) {
+    match text.split_once('@') {
+        Some((image, snapshot)) => (image.to_owned(), Some(snapshot.to_owned())),
+        None => (text.to_owned(), None),
+    }
+}
+
+pub fn run(args: Args) -> Outcome {
+    let (named, requests) = match args.verb {
+        Verb::Create(Sized { named, image, size }) => (named, vec![Request::Create { name: image, size }]),
+        Verb::Ls(args) => return ls(args),
+        Verb::Snap(Snapshot { named, snapshot: (name, snapshot) }) => {
+            (named, vec![Request::Snapshot { name, snapshot }])
+        }
+        Verb::Clone(Clone { named, snapshot: (name, snapshot), new }) => {
+            (named, vec![Request::Clone { name, snapshot, to: new }])
+        }
+        Verb::Flatten(Image { named, image }) => (named, vec![Request::Flatten { name: image }]),
+        Verb::Resize(Sized { named, image, size }) => (named, vec![Request::Resize { name: image, size }]),
+        Verb::Rollback(Snapshot { named, snapshot: (name, snapshot) }) => {
+            (named, vec![Request::Rollback { name, snapshot }])
+        }
+        Verb::Mv(Mv { named, image, to }) => (named, vec![Request::Rename { name: image, to }]),
+        Verb::Rm(Rm { named, what }) => {
+            let one = |what: &String| match parts(what) {
+                (name, Some(snapshot)) => Request::RemoveSnapshot { name, snapshot },
+                (name, None) => Request::Remove { name },
+            };
+            (named, what.iter().map(one).collect())
+        }
+        Verb::ExportDiff(ExportDiff { named, what, from }) => {
+            let (name, to) = parts(&what);
+            let mut out = io::stdout().lock();
+            let done = ask(&named, true, &[Request::ExportDiff { name, from, to }], &mut out);
+            return done.and_then(|()| written(out.flush()));
+        }
+        Verb::Serve(args) => return serve(&args),
+    };
+    ask(&named, false, &requests, &mut io::sink())
+}
+
+/// The path of a drive that is named so.
+fn path_of(drive: &str) -> &Path {
+    let rest = drive.strip_prefix(SCHEME).unwrap_or(drive);
+    Path::new(rest.split('?').next().unwrap_or_default())
+}
+
+/// Has requests carried out: by whoever serves the images, or here.
+fn ask(named: &Named, looks: bool, requests: &[Request], out: &mut dyn Write) -> Outcome {
+    let failed = |error: Error| Failure::from(error);
+    let socket = socket_of(path_of(&named.drive));
+    let server = |socket: &PathBuf| Server::at(socket).map_err(failed);
+    if let Some(mut server) = socket.as_ref().map(server).transpose()?.flatten() {
+        for (n, request) in requests.iter().enumerate() {
+            server.perform(request, out).map_err(failed)?;
+            if n + 1 == requests.len() {
+                return Ok(());
+            }
+            server = match socket.as_deref().map(Server::at).transpose().map_err(failed)?.flatten() {
+                Some(server) => server,
+                None => {
+                    return Err(Failure::failed(
+                        "the server of the images has ended; run the command again for the rest",
+                    ));
+                }
+            };
+        }
+        return Ok(());
+    }
+    let options = if looks { named.as_a_look() } else { Vec::new() };
+    let store = named.open_with(options, Store::open_uri)?;
+    let images = Images::open((*store).clone(), store)?;
+    requests.iter().try_for_each(|request| images.perform(request, out).map_err(failed))
+}
+
+fn ls(args: Ls) -> Outcome {
+    let mut found = Vec::new();
+    let request = args.image.map_or(Request::List, |name| Request::Info { name });
+    ask(&args.named, true, &[request], &mut found)?;
+    let all: Vec<Info> = serde_json::from_slice(&found).map_err(|error| {
+        Failure::failed(format!("the server answers in another way ({error}); use its version of imbrex"))
+    })?;
+    if args.named.json {
+        return print_json(&serde_json::json!({ "images": all }));
+    }
+    for info in all {
+        let parent = info.parent.map(|parent| format!(", a clone of {}@{}", parent.image, parent.snapshot));
+        print(format_args!(
+            "{:>8}  {:>8} used  {}{}",
+            size(info.size),
+            size(info.used),
+            info.name,
+            parent.unwrap_or_default()
+        ))?;
+        for snapshot in info.snapshots {
+            let clones = match snapshot.clones {
+                0 => String::new(),
+                n => format!(", {}", number_of(n, "clone")),
+            };
+            print(format_args!("{:>8}  {:>13}  {}@{}{clones}", size(snapshot.size), "", info.name, snapshot.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the plug-in is: beside this program, or in the directory of libraries beside its own.
+fn plugin() -> Result<PathBuf, Failure> {
+    const NAME: &str = "nbdkit_imbrex.so";
+    let own = std::env::current_exe().ok().and_then(|own| own.canonicalize().ok());
+    let dir = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let beside = [dir.join(NAME), dir.join("../lib").join(NAME)];
+    beside.into_iter().find(|path| path.exists()).ok_or_else(|| {
+        let sentence = format!(
+            "{NAME} is neither in {} nor in ../lib; `make build` makes it, or name it with --plugin",
+            dir.display()
+        );
+        Failure::failed(sentence)
+    })
+}
+
+fn serve(args: &Serve) -> Outcome {
+    if Locator::is_memory(args.drive.strip_prefix(SCHEME).unwrap_or(&args.drive)) {
+        return Err(Failure::usage("a drive in memory is gone with this command; serve an image file or a device"));
+    }
+    let uri = crate::engine::uri_of(&args.drive)?;
+    let plugin = args.plugin.clone().map_or_else(plugin, Ok)?;
+    // Of a server that was killed: nobody listens.
+    let is_socket = std::fs::symlink_metadata(&args.socket).is_ok_and(|about| about.file_type().is_socket());
+    if is_socket && UnixStream::connect(&args.socket).is_err() {
+        std::fs::remove_file(&args.socket)
+            .map_err(|error| Failure::failed(format!("{}: {error}; remove it", args.socket.display())))?;
+    }
+    // Says what is wrong with the drive in the words of this command.
+    let named = Named::of(&args.drive);
+    drop(named.open_with(named.as_a_look(), Store::open_uri)?);
+    let error = Command::new("nbdkit")
+        .args(["--foreground", "--threads", THREADS, "--unix"])
+        .arg(&args.socket)
+        .args(args.more.iter().filter(|word| word.as_encoded_bytes().starts_with(b"-")))
+        .arg(&plugin)
+        .arg(format!("drive={uri}"))
+        .args(args.more.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-")))
+        .exec();
+    Err(Failure::failed(match error.kind() {
+        io::ErrorKind::NotFound => {
+            "nbdkit is not installed; install it (Debian's package is nbdkit) and serve again".to_owned()
+        }
+        _ => format!("nbdkit cannot be started: {error}"),
+    }))
+}

@@ -1,0 +1,110 @@
+//! Block images, as a user meets them. Serving them is `scripts/test-images`.
+
+mod support;
+
+use serde_json::Value;
+use support::*;
+
+/// A place with an empty store on 64 zones of 1 MiB.
+fn stored() -> Place {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    done(at.store("format", &[]));
+    at
+}
+
+fn image(at: &Place, verb: &str, more: &[&str]) -> std::process::Output {
+    at.run(&[&["image", verb, at.drive()], more].concat())
+}
+
+fn listed(at: &Place) -> Vec<Value> {
+    let all: Value = serde_json::from_str(&done(image(at, "ls", &["--json"]))).unwrap();
+    all["images"].as_array().unwrap().clone()
+}
+
+fn names(at: &Place) -> Vec<String> {
+    listed(at).iter().map(|image| image["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn images_are_made_listed_renamed_cloned_and_removed() {
+    let at = stored();
+    assert!(listed(&at).is_empty());
+    done(image(&at, "create", &["disk", "10G"]));
+    done(image(&at, "snap", &["disk@one"]));
+    done(image(&at, "clone", &["disk@one", "copy"]));
+    done(image(&at, "resize", &["copy", "1M"]));
+    done(image(&at, "mv", &["disk", "root"]));
+    says(&done(image(&at, "ls", &[])), &["10G", "root@one, 1 clone", "copy, a clone of root@one"]);
+    let all = listed(&at);
+    assert_eq!(all[0]["parent"]["snapshot"], "one");
+    assert_eq!((&all[1]["name"], &all[1]["size"]), (&Value::from("root"), &Value::from(10u64 << 30)));
+    assert_eq!(done(image(&at, "ls", &["copy", "--json"])).matches("\"name\"").count(), 1);
+    // A look changes nothing.
+    let before = std::fs::read(&at.path).unwrap();
+    done(image(&at, "ls", &[]));
+    assert!(image(&at, "export-diff", &["root@one"]).status.success());
+    assert!(std::fs::read(&at.path).unwrap() == before);
+    done(image(&at, "rollback", &["root@one"]));
+    done(image(&at, "flatten", &["copy"]));
+    done(image(&at, "rm", &["root@one", "root"]));
+    assert_eq!(names(&at), ["copy"]);
+    says(&done(at.store("check", &["--deep"])), &["nothing is wrong"]);
+    // Objects of images are none of a user's.
+    assert_eq!(done(at.store("ls", &[])), "");
+}
+
+#[test]
+fn a_diff_is_a_stream_of_its_format() {
+    let at = stored();
+    done(image(&at, "create", &["disk", "5M"]));
+    done(image(&at, "snap", &["disk@one"]));
+    let diff = image(&at, "export-diff", &["disk@one"]);
+    assert!(diff.status.success());
+    let expected = [b"rbd diff v1\nt\x03\0\0\0ones", &(5u64 << 20).to_le_bytes()[..], b"e"].concat();
+    assert_eq!(diff.stdout, expected);
+}
+
+#[test]
+fn what_makes_no_sense_is_one_sentence() {
+    let at = stored();
+    done(image(&at, "create", &["disk", "1M"]));
+    done(image(&at, "snap", &["disk@one"]));
+    done(image(&at, "clone", &["disk@one", "copy"]));
+    let long = "x".repeat(256);
+    for (verb, words, sentence) in [
+        ("create", &["disk", "1M"][..], "an image of this name exists"),
+        ("create", &["a@b", "1M"], "can be no name"),
+        ("create", &["", "1M"], "can be no name"),
+        ("create", &["a\nb", "1M"], "can be no name"),
+        ("create", &[&long, "1M"], "a name of 256 bytes is too long"),
+        ("create", &["huge", "2048T"], "too many; an image has"),
+        ("snap", &["disk@one"], "has a snapshot \"one\""),
+        ("snap", &["none@one"], "there is no image of this name"),
+        ("clone", &["disk@two", "b"], "has no snapshot \"two\""),
+        ("clone", &["disk@one", "copy"], "an image of this name exists"),
+        ("rollback", &["disk@two"], "has no snapshot \"two\""),
+        ("mv", &["disk", "copy"], "an image of this name exists"),
+        ("mv", &["none", "b"], "there is no image of this name"),
+        ("rm", &["disk"], "this image has snapshots"),
+        ("rm", &["none"], "there is no image of this name"),
+        ("resize", &["none", "1M"], "there is no image of this name"),
+        ("ls", &["none"], "there is no image of this name"),
+        ("export-diff", &["disk", "--from", "two"], "has no snapshot \"two\""),
+    ] {
+        let failed = image(&at, verb, words);
+        assert!(failed.stdout.is_empty() || verb == "export-diff", "{verb} {words:?}");
+        says(&fails(failed, 1), &[sentence]);
+    }
+    says(&fails(image(&at, "rm", &["disk@one"]), 4), &["has 1 clones; flatten or remove them"]);
+    for (verb, words) in [("snap", &["disk"][..]), ("snap", &["disk@"]), ("create", &["disk", "much"]), ("rm", &[])] {
+        assert_eq!(image(&at, verb, words).status.code(), Some(2), "{verb} {words:?}");
+    }
+    assert_eq!(names(&at), ["copy", "disk"]);
+    // Drives of other engines, and serving where that cannot be.
+    says(&fails(image(&formatted(), "ls", &[]), 1), &["bluestore"]);
+    says(&fails(at.run(&["image", "serve", "mem:?profile=tiny", "--socket", "s"]), 2), &["in memory"]);
+    let plugin = at.host("none.so");
+    let words = ["image", "serve", &at.host("none.img"), "--socket", &at.host("s"), "--plugin", &plugin];
+    says(&fails(at.run(&words), 1), &["none.img"]);
+}

@@ -1,0 +1,296 @@
+//! How a command reaches the images of a drive that another process serves: a socket, whose path follows from the drive's. One request is one connection: a line of JSON,
+//! then frames. A frame is a letter, a length, and bytes: `d`, what the request gives; `e`, an error; `.`, the end.
+//!
+//! The socket is its owner's alone, and a client looks who answers.
+
+use crate::images::{Images, Info};
+use imbrex_device::{Code, Error, Result};
+use rustix::net::sockopt::socket_peercred;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest line of a request.
+const LONGEST: u64 = 64 << 10;
+/// Most bytes of a frame.
+const FRAME: usize = 1 << 20;
+/// Requests at once.
+const AT_ONCE: usize = 32;
+/// So long a client may take for its line, or for what it is to read.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is a method of Images, with its arguments")]
+pub enum Request {
+    List,
+    Info { name: String },
+    Create { name: String, size: u64 },
+    Remove { name: String },
+    Rename { name: String, to: String },
+    Resize { name: String, size: u64 },
+    Snapshot { name: String, snapshot: String },
+    RemoveSnapshot { name: String, snapshot: String },
+    Rollback { name: String, snapshot: String },
+    Clone { name: String, snapshot: String, to: String },
+    Flatten { name: String },
+    ExportDiff { name: String, from: Option<String>, to: Option<String> },
+}
+
+/// An error on its way.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    code: i32,
+    sentence: String,
+}
+
+impl Images {
+    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `ExportDiff` its stream; others nothing.
+    ///
+    /// # Errors
+    /// Those of the method, and of `out`.
+    pub fn perform(&self, request: &Request, out: &mut dyn Write) -> Result<()> {
+        let infos = |names: Vec<String>, out: &mut dyn Write| {
+            let info = |name: String| match self.info(&name) {
+                // It was removed meanwhile.
+                Err(error) if error.code() == Code::NotFound => None,
+                info => Some(info),
+            };
+            let all: Vec<Info> = names.into_iter().filter_map(info).collect::<Result<_>>()?;
+            serde_json::to_writer(out, &all).map_err(|error| Error::io(&"images".into(), error.into()))
+        };
+        match request {
+            Request::List => infos(self.names()?, out),
+            Request::Info { name } => {
+                let info = self.info(name)?;
+                serde_json::to_writer(out, &[info]).map_err(|error| Error::io(&"images".into(), error.into()))
+            }
+            Request::Create { name, size } => self.create(name, *size),
+            Request::Remove { name } => self.remove(name),
+            Request::Rename { name, to } => self.rename(name, to),
+            Request::Resize { name, size } => self.resize(name, *size),
+            Request::Snapshot { name, snapshot } => self.snapshot(name, snapshot),
+            Request::RemoveSnapshot { name, snapshot } => self.remove_snapshot(name, snapshot),
+            Request::Rollback { name, snapshot } => self.rollback(name, snapshot),
+            Request::Clone { name, snapshot, to } => self.clone_image(name, snapshot, to),
+            Request::Flatten { name } => self.flatten(name),
+            Request::ExportDiff { name, from, to } => self.export_diff(name, from.as_deref(), to.as_deref(), out),
+        }
+    }
+}
+
+/// Where the socket of a drive's images is: beside what survives a process, in `IMBREX_SHM_DIR` or `/dev/shm`. `drive`: its path. `None`: nothing can be there.
+pub fn socket_of(drive: &Path) -> Option<PathBuf> {
+    let path = drive.canonicalize().ok()?;
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    // Two sums, so that no two drives of a machine meet.
+    let sums = (crc32c::crc32c(bytes), crc32c::crc32c_append(0x1234_5678, bytes));
+    let dir = std::env::var_os("IMBREX_SHM_DIR").filter(|dir| !dir.is_empty());
+    let dir = dir.map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(20)
+        .collect::<String>();
+    Some(dir.join(format!("imbrex-images-{name}-{:08x}{:08x}", sums.0, sums.1)))
+}
+
+/// Answers until it is dropped, which waits for requests that are under way.
+pub struct Control {
+    path: PathBuf,
+    over: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        // Who waits for a client looks at it then.
+        let woken = UnixStream::connect(&self.path);
+        let removed = fs::remove_file(&self.path);
+        if removed.is_err() {
+            tracing::debug!(path = %self.path.display(), "the control socket was gone");
+        }
+        // Without a word from here it never ends: then it keeps the drive until the process ends.
+        if woken.is_ok()
+            && let Some(Err(_)) = self.listener.take().map(JoinHandle::join)
+        {
+            tracing::error!("a bug in imbrex was caught in the control socket; please report it");
+        }
+    }
+}
+
+impl Control {
+    /// Answers at this path from now on. Whoever calls has the drive, so what is there is of a process that has ended.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(images: Images, path: &Path) -> Result<Control> {
+        let about: Arc<str> = path.display().to_string().into();
+        let cannot = |error| Error::io(&about, error);
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(cannot)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(cannot)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = over.clone();
+        let listen = move || {
+            let mut running: Vec<JoinHandle<()>> = Vec::new();
+            while let Ok((client, _)) = listener.accept() {
+                if seen.load(Ordering::Acquire) {
+                    break;
+                }
+                running.retain(|request| !request.is_finished());
+                if !is_ours(&client) || running.len() >= AT_ONCE {
+                    continue;
+                }
+                let images = images.clone();
+                let answered = std::thread::Builder::new().name("imbrex-control".into()).spawn(move || {
+                    if let Err(error) = answer(&images, client) {
+                        tracing::debug!(%error, "a client of the control socket went away");
+                    }
+                });
+                running.extend(answered.ok());
+            }
+            for request in running {
+                if request.join().is_err() {
+                    tracing::error!("a bug in imbrex was caught in a request; please report it");
+                }
+            }
+        };
+        let listener = std::thread::Builder::new().name("imbrex-control".into()).spawn(listen).map_err(cannot)?;
+        Ok(Control { path: path.to_owned(), over, listener: Some(listener) })
+    }
+}
+
+/// The other end is this user's, or root's.
+fn is_ours(stream: &UnixStream) -> bool {
+    let me = rustix::process::geteuid();
+    socket_peercred(stream).is_ok_and(|other| other.uid == me || other.uid.is_root())
+}
+
+fn frame(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(&[kind])?;
+    to.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    to.write_all(bytes)
+}
+
+/// What is written becomes frames.
+struct Frames<W>(W);
+
+impl<W: Write> Write for Frames<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = bytes.len().min(FRAME);
+        frame(&mut self.0, b'd', &bytes[..len]).map(|()| len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn answer(images: &Images, client: UnixStream) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
+    let mut to = Frames(io::BufWriter::new(&client));
+    let done = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => images.perform(&request, &mut to),
+        Err(error) => Err(Error::refused(
+            Code::InvalidArgument,
+            "",
+            format!("no request: {error}; use the same version of imbrex"),
+        )),
+    };
+    match done {
+        Ok(()) => frame(&mut to.0, b'.', &[])?,
+        Err(error) => {
+            let told = Told { code: error.code() as i32, sentence: error.to_string() };
+            frame(&mut to.0, b'e', &serde_json::to_vec(&told)?)?;
+        }
+    }
+    to.0.flush()
+}
+
+/// Whoever serves the images of a drive.
+pub struct Server(UnixStream);
+
+impl Server {
+    /// `None`: nobody serves them.
+    ///
+    /// # Errors
+    /// Somebody else than this user or root answers.
+    pub fn at(path: &Path) -> Result<Option<Server>> {
+        let Ok(stream) = UnixStream::connect(path) else { return Ok(None) };
+        if !is_ours(&stream) {
+            let sentence = "another user answers there; remove it if no server of yours is running";
+            return Err(Error::refused(Code::Busy, &path.display().to_string(), sentence));
+        }
+        Ok(Some(Server(stream)))
+    }
+
+    /// Has the server do what is asked for.
+    ///
+    /// # Errors
+    /// Those of [`Images::perform`], there.
+    pub fn perform(self, request: &Request, out: &mut dyn Write) -> Result<()> {
+        let about: Arc<str> = "the server of the images".into();
+        let lost = |error| Error::io(&about, error);
+        let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
+        line.push(b'\n');
+        (&self.0).write_all(&line).map_err(lost)?;
+        let mut from = BufReader::new(&self.0);
+        loop {
+            let mut head = [0; 5];
+            from.read_exact(&mut head).map_err(lost)?;
+            let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            if len > FRAME {
+                return Err(lost(ErrorKind::InvalidData.into()));
+            }
+            let mut bytes = vec![0; len];
+            from.read_exact(&mut bytes).map_err(lost)?;
+            match head[0] {
+                b'd' => out.write_all(&bytes).map_err(|error| Error::io(&"the output".into(), error))?,
+                b'.' => return Ok(()),
+                b'e' => {
+                    let told: Told = serde_json::from_slice(&bytes).map_err(|error| lost(error.into()))?;
+                    return Err(of_code(told));
+                }
+                _ => return Err(lost(ErrorKind::InvalidData.into())),
+            }
+        }
+    }
+}
+
+/// The error as the server had it, as far as its number says.
+fn of_code(told: Told) -> Error {
+    let all = [
+        Code::NotFound,
+        Code::Exists,
+        Code::NotEmpty,
+        Code::NameTooLong,
+        Code::InvalidArgument,
+        Code::NoSpace,
+        Code::Corruption,
+        Code::Busy,
+        Code::ReadOnly,
+        Code::Poisoned,
+        Code::Range,
+    ];
+    let code = all.into_iter().find(|code| *code as i32 == told.code).unwrap_or(Code::Io);
+    Error::refused(code, "", told.sentence)
+}
