@@ -202,6 +202,20 @@ impl Blob {
         put
     }
 
+    /// What of these blocks, which begin and end with grains, stands where `from` says goes to `to`. Returns how many these are.
+    pub fn relocate(&mut self, first: u32, blocks: u32, from: Place, to: Place) -> u32 {
+        let (begin, end) = self.grains(first, blocks);
+        let (grain, all, mut moved) = (self.grain, self.blocks, 0);
+        self.each(begin, end, |begin, piece| {
+            let at = |place: Place| Place { block: place.block + begin - first, ..place };
+            if piece.refs > 0 && piece.place == Some(at(from)) {
+                piece.place = Some(at(to));
+                moved += (begin + (piece.grains << grain)).min(all) - begin;
+            }
+        });
+        moved
+    }
+
     fn runs(&self) -> impl Iterator<Item = (Run, u32)> {
         let mut at = 0;
         self.pieces.iter().map(move |piece| {
@@ -354,6 +368,22 @@ mod tests {
         let mut wrong = all[..8 * 4096].to_vec();
         wrong[5 * 4096] ^= 1;
         assert_eq!(blob.verify(0, &wrong), Some(4));
+    }
+
+    #[test]
+    fn what_has_moved_meanwhile_stays_where_it_is() {
+        let mut blob = Blob::new(0, 1, &bytes(9));
+        blob.name(0, 9);
+        blob.put(0, 9, at(100));
+        blob.unname(2, 2);
+        // The first two blocks, and the last five, of which one grain is short.
+        assert_eq!(blob.relocate(4, 2, at(104), Place { zone: 5, block: 7, life: 1 }), 2);
+        assert_eq!(blob.relocate(0, 9, at(100), at(300)), 5);
+        let found = |first, blocks| blob.find(first, blocks).map(|runs| runs[0].place);
+        assert_eq!(found(4, 2), Some(Some(Place { zone: 5, block: 7, life: 1 })));
+        assert_eq!((found(0, 2), found(8, 1)), (Some(Some(at(300))), Some(Some(at(308)))));
+        assert_eq!(blob.relocate(0, 9, at(100), at(500)), 0);
+        assert_eq!(Blob::decode(&blob.encode()), Some(blob));
     }
 
     proptest! {

@@ -1,10 +1,10 @@
-//! Group commit: data to zones, metadata to the key-value store, a flush, callbacks.
+//! Group commit: data to zones and a flush of these, metadata to the key-value store, a sync of that, callbacks.
 //!
 //! What was prepared before a commit begins is one group. A group is *kept* when it outlives the process: its data are in zones, its records in the key-value store. It is
-//! *durable* when that was flushed. Whoever needs either does it for all, or waits for whoever does. Groups are kept while others are made durable.
+//! *durable* when that was synced. Whoever needs either does it for all, or waits for whoever does. Groups are kept while others are made durable.
 //!
-//! Records become durable only behind the bytes that they name, which is the key-value store's to see to. A zone is given back only after the records that dropped its last blob
-//! are durable.
+//! Records name flushed bytes only: a key-value store may have them in memory that outlives both this process and a drive that lost its power. A zone is given back only after the
+//! records that dropped its last blob are durable.
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::{ALL, Core, Fresh, State};
@@ -56,8 +56,17 @@ struct Group {
     sums: Sums,
 }
 
-/// A blob that was deferred by an earlier group and gets a place with this one: its record as that group left it.
-type Packed = BTreeMap<BlobId, Blob>;
+/// Blobs of earlier groups that get places with this one: their records as those groups left them.
+type Known = BTreeMap<BlobId, Blob>;
+
+/// What a group does beside its own.
+pub(crate) enum Also {
+    Nothing,
+    /// Blobs that earlier groups have deferred get places.
+    Pack,
+    /// This moves out of a zone, as far as it still stands there.
+    Move(u32, Vec<Todo>),
+}
 
 impl Core {
     /// Returns when this group outlives the process.
@@ -97,7 +106,7 @@ impl Core {
             let state = self.state();
             (state.sums.deferred, !state.current.is_empty())
         };
-        let done = if deferred > 0 || gathered { self.commit_one(true) } else { Ok(()) };
+        let done = if deferred > 0 || gathered { self.commit_one(Also::Pack).map(drop) } else { Ok(()) };
         drop(leading);
         let kept = self.state().kept;
         // It tells, too.
@@ -117,7 +126,7 @@ impl Core {
                 Ok(done) => return done,
                 Err(taken) => {
                     let _leading = Leading(self, taken);
-                    self.commit_one(false)?;
+                    self.commit_one(Also::Nothing)?;
                 }
             }
         }
@@ -136,7 +145,6 @@ impl Core {
             self.fail(&error, kept);
             return Err(error);
         }
-        self.data.records.group_durable(kept);
         let (free, callbacks) = {
             let mut state = self.state();
             state.durable = kept;
@@ -185,15 +193,34 @@ impl Core {
         Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")
     }
 
-    fn commit_one(&self, pack: bool) -> Result<()> {
+    /// Moves what stands in a zone elsewhere, with what has gathered. Returns how many blocks have moved.
+    ///
+    /// # Errors
+    /// As [`Core::keep`].
+    pub fn move_out(&self, zone: u32, todo: Vec<Todo>) -> Result<u64> {
+        let leading = Leading(self, self.committing.take());
+        let moved = self.commit_one(Also::Move(zone, todo));
+        drop(leading);
+        self.tell();
+        moved
+    }
+
+    /// Returns how many blocks have moved.
+    fn commit_one(&self, also: Also) -> Result<u64> {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
         }
-        let mut group = self.begin();
+        let mut group = self.begin(match also {
+            Also::Move(zone, _) => Some(zone),
+            _ => None,
+        });
         let number = group.number;
         let more = (group.sums.deferred.max(0) as u64).saturating_sub(self.state().unpackable);
-        let pack = pack || more > 0 && more * BLOCK >= self.options.pack_from;
-        let done = self.write_group(&mut group, pack);
+        let also = match also {
+            Also::Nothing if more > 0 && more * BLOCK >= self.options.pack_from => Also::Pack,
+            also => also,
+        };
+        let done = self.write_group(&mut group, also);
         if let Err(error) = &done {
             self.fail(error, number);
         }
@@ -201,7 +228,7 @@ impl Core {
     }
 
     /// What has gathered is a group from here on, and the next one gathers.
-    fn begin(&self) -> Group {
+    fn begin(&self, victim: Option<u32>) -> Group {
         let mut state = self.state();
         let number = state.group;
         state.group += 1;
@@ -209,7 +236,7 @@ impl Core {
         let callbacks = std::mem::take(&mut state.callbacks);
         state.waiting.push_back((number, callbacks));
         let changed = state.table.take_changed();
-        let wanted = state.table.iter().filter(|(zone, z)| z.open || changed.contains(zone));
+        let wanted = state.table.iter().filter(|(zone, z)| z.open || changed.contains(zone) || victim == Some(*zone));
         let zones: BTreeMap<u32, Zone> = wanted.map(|(zone, z)| (zone, *z)).collect();
         Group {
             number,
@@ -221,28 +248,33 @@ impl Core {
         }
     }
 
-    fn write_group(&self, group: &mut Group, pack: bool) -> Result<()> {
+    fn write_group(&self, group: &mut Group, also: Also) -> Result<u64> {
         if std::mem::take(&mut self.state().starved) {
             self.close_idle();
         }
         let mut todo = self.fresh_of(group)?;
-        let packed = if pack { self.deferred(&mut todo)? } else { Packed::new() };
+        let pack = matches!(also, Also::Pack);
+        let known = match also {
+            Also::Nothing => Known::new(),
+            Also::Pack => self.deferred(&mut todo)?,
+            Also::Move(_, moves) => self.of_kv(moves, &mut todo)?,
+        };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
-        let after = (!placed.is_empty()).then(|| self.tenant.volume().ticket());
-        if after.is_some() {
-            self.data.records.group_written(group.number);
+        if !placed.is_empty() {
+            self.flush_data(group.number)?;
         }
+        let moved;
         let changes = {
             // Nobody has looked at these blobs' records and is about to change them.
             let _preparing = self.prepare();
             let mut state = self.state();
             let state = &mut *state;
-            self.place(state, group, &placed, &packed)?;
+            moved = self.place(state, group, &placed, &known)?;
             if pack {
-                let lacks_room = left.iter().any(|todo| packed.contains_key(&todo.piece.blob));
+                let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
                 state.unpackable = if lacks_room { state.sums.deferred.max(0) as u64 } else { 0 };
             }
-            defer(state, group, &left, &packed);
+            defer(state, group, &left, &known);
             for zone in self.data.take_closed() {
                 if state.table.close(zone) {
                     let emptied_later = group.zones.get(&zone).is_some_and(|z| z.live > 0);
@@ -261,10 +293,25 @@ impl Core {
             state.committing.changes()
         };
         if !changes.is_empty() {
-            self.kv.write(&changes, after)?;
+            self.kv.write(&changes)?;
         }
         self.end(group);
-        Ok(())
+        Ok(moved)
+    }
+
+    /// What is to be moved, and the records of its blobs.
+    fn of_kv(&self, moves: Vec<Todo>, todo: &mut Vec<Todo>) -> Result<Known> {
+        let mut known = Known::new();
+        for one in &moves {
+            let id = one.piece.blob;
+            if !known.contains_key(&id)
+                && let Some(record) = self.kv.get(Family::Blobs, &id.key())?
+            {
+                known.insert(id, self.decode(&record)?);
+            }
+        }
+        todo.extend(moves);
+        Ok(known)
     }
 
     /// Blobs of the group that live, with their bytes.
@@ -285,8 +332,8 @@ impl Core {
     }
 
     /// Deferred blobs of earlier groups, in the order of their places in objects.
-    fn deferred(&self, todo: &mut Vec<Todo>) -> Result<Packed> {
-        let (mut all, mut bytes, mut next) = (Packed::new(), 0, Some(Vec::new()));
+    fn deferred(&self, todo: &mut Vec<Todo>) -> Result<Known> {
+        let (mut all, mut bytes, mut next) = (Known::new(), 0, Some(Vec::new()));
         let mut found = Vec::new();
         while let Some(from) = next.take().filter(|_| bytes < PACKED) {
             let pairs = self.kv.pairs(Family::Deferred, &from, None, 256)?;
@@ -317,26 +364,32 @@ impl Core {
         Ok(all)
     }
 
-    /// Writes the places down: in the group's records, and in what later transactions have made of them.
-    fn place(&self, state: &mut State, group: &mut Group, placed: &[Placed], packed: &Packed) -> Result<()> {
+    /// Writes the places down: in the group's records, and in what later transactions have made of them. Returns how many blocks have moved.
+    fn place(&self, state: &mut State, group: &mut Group, placed: &[Placed], known: &Known) -> Result<u64> {
+        let mut all_moved = 0;
         for Placed { todo, place } in placed {
             let (id, first, blocks) = (todo.piece.blob, todo.piece.first, todo.piece.blocks);
             let key = id.key();
             let put = |mut blob: Blob| {
-                let live = blob.put(first, blocks, *place);
+                let live = match todo.from {
+                    Some(from) => blob.relocate(first, blocks, from, *place),
+                    None => blob.put(first, blocks, *place),
+                };
                 (blob, live)
             };
             let of = |record: Option<&Vec<u8>>| record.map(|record| self.decode(record)).transpose();
             let then = match state.committing.get(Family::Blobs, &key) {
                 Some(record) => of(record)?.map(put),
-                None => packed.get(&id).cloned().map(put),
+                None => known.get(&id).cloned().map(put),
             };
             let now = match state.current.get(Family::Blobs, &key) {
                 Some(record) => of(record)?.map(put),
                 None => then.clone(),
             };
-            let deferred = packed.contains_key(&id);
-            if let Some((blob, _)) = &then {
+            let deferred = todo.from.is_none() && known.contains_key(&id);
+            if let Some((blob, live)) = &then
+                && (*live > 0 || todo.from.is_none())
+            {
                 state.committing.put(Family::Blobs, key.clone(), blob.encode());
                 if deferred && blob.deferred().next().is_none() {
                     state.committing.delete(Family::Deferred, key.clone());
@@ -355,12 +408,25 @@ impl Core {
                 group.changed.insert(place.zone);
             }
             state.table.add(place.zone, now);
+            if let Some(from) = todo.from {
+                all_moved += now;
+                let left = group.zones.get_mut(&from.zone).map(|z| {
+                    z.live = z.live.saturating_sub(then);
+                    z.live
+                });
+                group.changed.insert(from.zone);
+                if state.table.sub(from.zone, from.life, now, group.number) {
+                    // What later transactions have taken from it is gone with their group.
+                    let last = if left == Some(0) { group.number } else { state.group };
+                    self.tenant.forget(ZoneId(from.zone), last);
+                }
+            }
             if deferred {
                 group.sums.deferred -= then as i64;
                 state.sums.deferred -= now as i64;
             }
         }
-        Ok(())
+        Ok(all_moved)
     }
 
     /// The group outlives the process.
@@ -396,13 +462,19 @@ impl Core {
 /// What of a blob needs a place.
 fn todo(id: BlobId, blob: &Blob, stream: Stream, bytes: &Arc<AlignedBuf>) -> Vec<Todo> {
     let piece = |run: Run| RunPiece { blob: id, offset: blob.offset, first: run.first, blocks: run.blocks };
-    let all = blob.deferred().map(|run| Todo { stream, piece: piece(run), bytes: bytes.clone(), grain: blob.grain() });
+    let all = blob.deferred().map(|run| Todo {
+        stream,
+        piece: piece(run),
+        bytes: bytes.clone(),
+        grain: blob.grain(),
+        from: None,
+    });
     all.collect()
 }
 
 /// There was no room for these: the key-value store takes their bytes.
-fn defer(state: &mut State, group: &mut Group, left: &[Todo], packed: &Packed) {
-    for todo in left.iter().filter(|todo| !packed.contains_key(&todo.piece.blob)) {
+fn defer(state: &mut State, group: &mut Group, left: &[Todo], known: &Known) {
+    for todo in left.iter().filter(|todo| todo.from.is_none() && !known.contains_key(&todo.piece.blob)) {
         let key = todo.piece.blob.key();
         if state.bytes.remove(&todo.piece.blob).is_none() {
             // Another piece of it.

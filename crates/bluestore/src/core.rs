@@ -9,6 +9,7 @@
 //! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
+use crate::clean::{self, Memory};
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
@@ -18,6 +19,7 @@ use crate::right::{Right, Taken};
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
+use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,11 +33,13 @@ pub struct Options {
     pub pack_from: u64,
     /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,
+    /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
+    pub attended: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20 }
+        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20, attended: false }
     }
 }
 
@@ -111,6 +115,8 @@ pub(crate) struct Core {
     pub committing: Right,
     pub syncing: Right,
     pub telling: Mutex<Telling>,
+    pub cleaner: Cleaner,
+    pub cleaning: Mutex<Memory>,
 }
 
 /// The right to prepare; given back when dropped.
@@ -124,6 +130,7 @@ pub(crate) const ALL: &[u8] = b"all";
 
 impl Core {
     pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, state: State) -> Core {
+        let volume = tenant.volume();
         Core {
             tenant: tenant.clone(),
             kv,
@@ -134,6 +141,8 @@ impl Core {
             committing: Right::default(),
             syncing: Right::default(),
             telling: Mutex::default(),
+            cleaner: Cleaner::new(tenant, clean::rules(volume.geometry().zones, volume.least_capacity())),
+            cleaning: Mutex::default(),
         }
     }
 

@@ -15,7 +15,12 @@ pub(crate) enum Stream {
     Cold,
     /// Short ones, and what will be gone soon.
     Hot,
+    /// What the cleaner moves. It has outlived what was written with it.
+    Moved,
 }
+
+/// How many there are.
+pub(crate) const STREAMS: usize = 3;
 
 /// Blocks of a blob that need a place.
 #[derive(Clone)]
@@ -26,6 +31,8 @@ pub(crate) struct Todo {
     pub bytes: Arc<AlignedBuf>,
     /// Blocks of its grains, as a power of two.
     pub grain: u8,
+    /// Where it stands now, if it is to be moved.
+    pub from: Option<Place>,
 }
 
 /// Such blocks that have one.
@@ -45,7 +52,7 @@ impl Placed {
 pub(crate) struct Data {
     pub records: Arc<RecordWriter>,
     /// The zones that the streams write to, by stream; whoever commits has them.
-    pub open: Mutex<[Option<OpenZone>; 2]>,
+    pub open: Mutex<[Option<OpenZone>; STREAMS]>,
     /// Zones that take no more, since the last [`Data::take_closed`].
     pub closed: Mutex<Vec<u32>>,
     /// Blocks that the smallest zone takes, its header aside.

@@ -375,7 +375,7 @@ impl<'a> Draft<'a> {
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         for (place, blocks) in self.dead {
-            if state.table.sub(place.zone, place.life, blocks.into()) {
+            if state.table.sub(place.zone, place.life, blocks.into(), group) {
                 self.core.tenant.forget(ZoneId(place.zone), group);
             }
         }

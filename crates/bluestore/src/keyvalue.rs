@@ -3,7 +3,6 @@
 //! The store knows no more of it than this. It may be another engine of the same drive, or something else altogether.
 
 use imbrex_device::Result;
-use imbrex_zones::Ticket;
 
 /// Keys of one kind. Each has an order of its own, that of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,12 +76,11 @@ pub trait KeyValue: Send + Sync {
     /// Those of the drive.
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>>;
 
-    /// Makes these changes, all or none, in this order. They outlive the process when it returns. They become durable in the order of these calls, and never before what
-    /// the ticket covers: places that they name.
+    /// Makes these changes, all or none, in this order. They outlive the process when it returns, and become durable in the order of these calls.
     ///
     /// # Errors
     /// Those of the drive, and `NoSpace`. Then the changes may be there after a restart or not. Whoever gets an error makes no more of them before.
-    fn write(&self, changes: &[Change], after: Option<Ticket>) -> Result<()>;
+    fn write(&self, changes: &[Change]) -> Result<()>;
 
     /// All changes so far are durable when it returns.
     ///

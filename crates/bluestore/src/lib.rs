@@ -5,6 +5,7 @@
 mod apply;
 mod blob;
 mod check;
+mod clean;
 mod codec;
 mod commit;
 mod core;

@@ -3,6 +3,7 @@
 use crate::apply;
 use crate::blob::BLOCK;
 use crate::check::{self, Report};
+use crate::clean;
 use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, Core, NEXT, Options, State};
 use crate::draft::Draft;
@@ -13,13 +14,14 @@ use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
 use imbrex_device::{Code, Error, Result, Written, Zone as DriveZone, ZoneId};
+use imbrex_zones::clean::Goal;
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
 
 /// The tenant's name in the label.
 pub const NAME: &str = "bluestore";
-/// What a store on a drive needs: two zones to write to. It keeps none free: deleting takes room of the key-value store only.
-pub const BUDGET: Budget = Budget::keeping(0, 0).at_least(2);
+/// What a store on a drive needs: two zones to write to, and two that the cleaner moves what lives to. Deleting takes room of the key-value store only.
+pub const BUDGET: Budget = Budget::keeping(0, 2).at_least(4);
 
 /// An object store on a tenant's zones, with its metadata in a key-value store. Clones are the same one.
 #[derive(Clone)]
@@ -51,6 +53,8 @@ pub struct Usage {
     pub deferred: u64,
     /// Bytes of zones that are free for the store.
     pub free: u64,
+    /// Bytes that the cleaner has moved since the opening.
+    pub moved: u64,
 }
 
 impl BlueStore {
@@ -77,7 +81,7 @@ impl BlueStore {
                     let sentence = "has zones of an object store whose metadata are not here; open it with those, or format the drive anew";
                     return Err(Error::unusable(&volume.name(), sentence));
                 }
-                kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())], None)?;
+                kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())])?;
                 kv.sync()?;
             }
         }
@@ -120,6 +124,9 @@ impl BlueStore {
                 return Err(tell(callbacks, error));
             }
         }
+        if let Err(error) = self.0.clean_ahead(self.0.options.attended) {
+            return Err(tell(callbacks, error));
+        }
         let prepared = self.prepare(&steps, callbacks);
         let (error, callbacks) = match prepared {
             Ok(ticket) => return Ok(ticket),
@@ -137,7 +144,22 @@ impl BlueStore {
         if let Err(error) = self.0.commit(group) {
             return Err(tell(callbacks, error));
         }
-        self.prepare(&steps, callbacks).map_err(|(error, callbacks)| tell(callbacks, error))
+        let mut prepared = self.prepare(&steps, callbacks);
+        // Each time a part of a zone is won, or it ends.
+        loop {
+            let (error, callbacks) = match prepared {
+                Ok(ticket) => return Ok(ticket),
+                Err(failed) => failed,
+            };
+            if error.code() != Code::NoSpace {
+                return Err(tell(callbacks, error));
+            }
+            match self.0.clean(Goal::Room, self.0.tenant.volume().least_capacity()) {
+                Ok(cleaned) if cleaned.gained() => prepared = self.prepare(&steps, callbacks),
+                Ok(_) => return Err(tell(callbacks, error)),
+                Err(error) => return Err(tell(callbacks, error)),
+            }
+        }
     }
 
     fn prepare(
@@ -203,6 +225,26 @@ impl BlueStore {
     /// Those of [`BlueStore::wait`].
     pub fn pack(&self) -> Result<bool> {
         self.0.pack()
+    }
+
+    /// Moves what lives in zones that are mostly dead, until about so many bytes have moved, or nothing is to be gained. Returns how many have moved.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::wait`].
+    pub fn clean(&self, most: u64) -> Result<u64> {
+        Ok(self.0.clean(Goal::Ahead, most)?.moved)
+    }
+
+    /// Cleans a step where fewer zones are free than shall be, for somebody who has nothing else to do. Returns how many bytes have moved; `None`: there was nothing to do.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::wait`].
+    pub fn clean_a_step(&self) -> Result<Option<u64>> {
+        if !self.0.cleaner.is_due() {
+            return Ok(None);
+        }
+        let cleaned = self.0.clean(Goal::Rest, clean::STEP)?;
+        Ok(cleaned.gained().then_some(cleaned.moved))
     }
 
     /// Bytes of an object: `len` of them, or fewer where it ends.
@@ -305,6 +347,7 @@ impl BlueStore {
             stored: state.table.live() * BLOCK,
             deferred: positive(state.sums.deferred) * BLOCK,
             free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
+            moved: self.0.cleaner.totals().moved,
         }
     }
 

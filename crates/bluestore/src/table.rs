@@ -11,6 +11,8 @@ pub(crate) struct Zone {
     pub live: u64,
     /// More may come.
     pub open: bool,
+    /// Number of the group in which a block died last, since the opening.
+    pub touched: u64,
 }
 
 /// See the module.
@@ -53,10 +55,11 @@ impl Table {
     }
 
     /// Fewer do. True: none does any more, and no more will come.
-    pub fn sub(&mut self, zone: u32, life: u32, blocks: u64) -> bool {
+    pub fn sub(&mut self, zone: u32, life: u32, blocks: u64, group: u64) -> bool {
         let Some(z) = self.zones.get_mut(&zone).filter(|z| z.life as u32 == life) else { return false };
         let was = z.live;
         z.live = was.saturating_sub(blocks);
+        z.touched = group;
         self.changed.insert(zone);
         was > 0 && z.live == 0 && !z.open
     }
@@ -90,7 +93,7 @@ impl Zone {
 
     pub fn decode(bytes: &[u8]) -> Option<Zone> {
         let mut from = Reader(bytes);
-        let zone = Zone { life: from.u64()?, live: from.small::<u32>()?.into(), open: false };
+        let zone = Zone { life: from.u64()?, live: from.small::<u32>()?.into(), ..Zone::default() };
         from.is_empty().then_some(zone)
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::blob::{BLOCK, Place};
 use crate::core::{Core, State};
-use crate::data::{Placed, Stream, Todo};
+use crate::data::{Placed, STREAMS, Stream, Todo};
 use crate::lock::lock;
 use crate::run::{MOST, RunHeader, RunPiece};
 use crate::table::Zone;
-use imbrex_device::{Fault, Result};
+use imbrex_device::{Cause, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 
 /// What the header of the store's zones says of their content.
@@ -41,6 +41,15 @@ impl Core {
         Ok((placed, left))
     }
 
+    /// All that was written so far is durable.
+    pub fn flush_data(&self, group: u64) -> Result<()> {
+        let volume = self.tenant.volume();
+        self.data.records.group_written(group);
+        volume.durable(volume.ticket(), Tag::new(Cause::UserWrite))?;
+        self.data.records.group_durable(group);
+        Ok(())
+    }
+
     fn lay_out(&self, group: u64, todo: Vec<Todo>, placed: &mut Vec<Placed>, left: &mut Vec<Todo>) -> Result<()> {
         let mut todo = todo.into_iter().rev().collect::<Vec<_>>();
         while let Some(first) = todo.last() {
@@ -59,7 +68,8 @@ impl Core {
                 let fits = piece.blocks.min((room - blocks) >> next.grain << next.grain);
                 if fits < piece.blocks {
                     let rest = RunPiece { first: piece.first + fits, blocks: piece.blocks - fits, ..piece };
-                    todo.push(Todo { piece: rest, ..next.clone() });
+                    let from = next.from.map(|from| Place { block: from.block + fits, ..from });
+                    todo.push(Todo { piece: rest, from, ..next.clone() });
                 }
                 if fits > 0 {
                     run.push((Todo { piece: RunPiece { blocks: fits, ..piece }, ..next }, blocks));
@@ -120,17 +130,25 @@ impl Core {
                 self.close(open.zone.0);
                 continue;
             }
-            let mut reserved: Vec<_> = self.state().room.reserved.pop().into_iter().collect();
-            let zone = match reserved.is_empty() {
-                true => self.tenant.take(Urgency::User),
-                false => self.tenant.redeem(&mut reserved),
+            let zone = match stream {
+                Stream::Moved => self.tenant.take(Urgency::Cleaning),
+                _ => {
+                    let mut reserved: Vec<_> = self.state().room.reserved.pop().into_iter().collect();
+                    let zone = match reserved.is_empty() {
+                        true => self.tenant.take(Urgency::User),
+                        false => self.tenant.redeem(&mut reserved),
+                    };
+                    self.state().room.reserved.append(&mut reserved);
+                    zone
+                }
             };
-            self.state().room.reserved.append(&mut reserved);
             let zone = match zone {
                 Ok(zone) => zone,
+                // Where others go nothing was promised to what is moved.
+                Err(error) if matches!(error.fault, Fault::NoSpace) && stream == Stream::Moved => return Ok(None),
                 Err(error) if matches!(error.fault, Fault::NoSpace) => {
                     // The room of all open zones was promised.
-                    let streams = *lock(&self.data.open);
+                    let streams = self.promised();
                     let has_room = |open: &OpenZone| open.capacity - open.at >= (1 + grain) * BLOCK;
                     return Ok(streams.into_iter().flatten().find(has_room));
                 }
@@ -145,7 +163,7 @@ impl Core {
             self.data.records.push(zone.0, header);
             let open = OpenZone { zone, life, at: BLOCK, capacity };
             lock(&self.data.open)[stream as usize] = Some(open);
-            self.state().table.insert(zone.0, Zone { life, live: 0, open: true });
+            self.state().table.insert(zone.0, Zone { life, open: true, ..Zone::default() });
             self.count_room();
         }
     }
@@ -154,8 +172,15 @@ impl Core {
     fn count_room(&self) {
         let spare = 2 + (1 << self.data.longest_grain());
         let left = |open: &OpenZone| ((open.capacity - open.at) / BLOCK).saturating_sub(spare);
-        let open = lock(&self.data.open).iter().flatten().map(left).sum();
+        let open = self.promised().iter().flatten().map(left).sum();
         self.state().room.open = open;
+    }
+
+    /// The open zones whose room is promised to what was accepted.
+    fn promised(&self) -> [Option<OpenZone>; STREAMS] {
+        let mut open = *lock(&self.data.open);
+        open[Stream::Moved as usize] = None;
+        open
     }
 
     /// Nothing more goes to zones in which nothing lives.

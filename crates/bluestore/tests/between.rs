@@ -51,7 +51,7 @@ impl KeyValue for Mem {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
-    fn write(&self, changes: &[Change], _: Option<imbrex_zones::Ticket>) -> Result<()> {
+    fn write(&self, changes: &[Change]) -> Result<()> {
         self.call(2, Family::Super);
         self.writes.lock().unwrap().push(changes.len());
         let mut map = self.map.lock().unwrap();

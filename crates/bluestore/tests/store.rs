@@ -191,9 +191,9 @@ impl KeyValue for Counting {
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
         self.inner.pairs(family, from, to, most)
     }
-    fn write(&self, changes: &[Change], after: Option<imbrex_zones::Ticket>) -> Result<()> {
+    fn write(&self, changes: &[Change]) -> Result<()> {
         self.changes.lock().unwrap().extend_from_slice(changes);
-        self.inner.write(changes, after)
+        self.inner.write(changes)
     }
     fn sync(&self) -> Result<()> {
         self.inner.sync()
@@ -310,13 +310,13 @@ fn metadata_of_another_store_are_refused() {
     for at in [0, 8, 20, 30] {
         let mut other = first.clone();
         other[at] ^= 1;
-        kv.write(&[Change::Put(Family::Super, b"all".to_vec(), other)], None).unwrap();
+        kv.write(&[Change::Put(Family::Super, b"all".to_vec(), other)]).unwrap();
         assert!(BlueStore::open(&tenant, kv.clone(), options()).is_err(), "{at}");
     }
-    kv.write(&[Change::Delete(Family::Super, b"all".to_vec())], None).unwrap();
+    kv.write(&[Change::Delete(Family::Super, b"all".to_vec())]).unwrap();
     let error = BlueStore::open(&tenant, kv.clone(), options()).err().unwrap();
     assert_eq!(error.code(), Code::Corruption);
-    kv.write(&[Change::Put(Family::Super, b"all".to_vec(), first)], None).unwrap();
+    kv.write(&[Change::Put(Family::Super, b"all".to_vec(), first)]).unwrap();
     fine(&BlueStore::open(&tenant, kv, options()).unwrap());
 }
 

@@ -154,7 +154,13 @@ impl Control {
                     break;
                 }
                 running.retain(|request| !request.is_finished());
-                if !is_ours(&client) || running.len() >= AT_ONCE {
+                if !is_ours(&client) {
+                    continue;
+                }
+                if running.len() >= AT_ONCE {
+                    let busy = Error::refused(Code::Busy, "", "too many requests are under way; try again later");
+                    // Who does not wait for it need not know.
+                    let _ = tell(&mut &client, &busy);
                     continue;
                 }
                 let images = images.clone();
@@ -202,6 +208,11 @@ impl<W: Write> Write for Frames<W> {
     }
 }
 
+fn tell(to: &mut impl Write, error: &Error) -> io::Result<()> {
+    let told = Told { code: error.code() as i32, sentence: error.to_string() };
+    frame(to, b'e', &serde_json::to_vec(&told)?)
+}
+
 fn answer(images: &Images, client: UnixStream) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
@@ -218,10 +229,7 @@ fn answer(images: &Images, client: UnixStream) -> io::Result<()> {
     };
     match done {
         Ok(()) => frame(&mut to.0, b'.', &[])?,
-        Err(error) => {
-            let told = Told { code: error.code() as i32, sentence: error.to_string() };
-            frame(&mut to.0, b'e', &serde_json::to_vec(&told)?)?;
-        }
+        Err(error) => tell(&mut to.0, &error)?,
     }
     to.0.flush()
 }

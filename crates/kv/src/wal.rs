@@ -14,7 +14,7 @@ use imbrex_zones::write::{
     ByteWriter, Framing, NewZone, PlaceRequest, Placed, Rank, Step, WriteGuard, Writer, WriterSpec, WriterStart,
     Writers,
 };
-use imbrex_zones::{OpenZone, Reservation, Tenant, Ticket, Urgency, ZoneHeader, ZoneKeeper};
+use imbrex_zones::{OpenZone, Reservation, Tenant, Urgency, ZoneHeader, ZoneKeeper};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -60,18 +60,6 @@ struct Shared {
     recovering: AtomicBool,
     /// So may what is appended now.
     spare: AtomicBool,
-    /// What this ticket covers is durable before the next byte of the log comes to the drive.
-    after: Mutex<Option<Ticket>>,
-}
-
-impl Shared {
-    /// Makes durable what records name that wait in memory.
-    fn flush_before(&self) -> Result<()> {
-        let Some(ticket) = *lock(&self.after) else { return Ok(()) };
-        self.tenant.volume().durable(ticket, WAL)?;
-        lock(&self.after).take_if(|after| *after == ticket);
-        Ok(())
-    }
 }
 
 /// Frames of the log that are on the drive, by the positions where they begin. Of frames in a zone that begin near one another only the first is here, so that
@@ -242,7 +230,6 @@ impl Writer for Section {
     }
 
     fn write_front(&self, guard: &mut WriteGuard<'_>, priority: Priority) -> Result<u64> {
-        self.shared.flush_before()?;
         loop {
             match guard.write(priority)? {
                 Step::Nothing => return Ok(0),
@@ -284,7 +271,6 @@ impl Wal {
             last: Mutex::default(),
             recovering: AtomicBool::new(true),
             spare: AtomicBool::new(false),
-            after: Mutex::default(),
         });
         let wal = Wal { shared, writers: Writers::new(tenant), sections: Mutex::default() };
         wal.begin_section(start);
@@ -343,13 +329,6 @@ impl Wal {
             }
         }
         Ok(at)
-    }
-
-    /// What is appended from here on comes to the drive only when what the ticket covers is durable. A process that dies leaves this to the next opening, whose label
-    /// is flushed before the log goes on.
-    pub fn flush_first(&self, ticket: Ticket) {
-        let mut after = lock(&self.shared.after);
-        *after = (*after).max(Some(ticket));
     }
 
     /// Writes what was appended. Not a flush.

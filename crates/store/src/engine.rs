@@ -8,7 +8,7 @@ use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
 const METADATA: &str = "metadata";
@@ -77,7 +77,8 @@ impl Engine for ObjectStore {
     }
 
     fn open(start: Start<ObjectStore>) -> Result<ObjectStore> {
-        let Options { store, mut metadata, volume } = start.options;
+        let Options { mut store, mut metadata, volume } = start.options;
+        store.attended |= volume.exec != Exec::Inline;
         metadata.volume = volume;
         let volume = start.tenant.volume().clone();
         let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
@@ -109,6 +110,13 @@ impl Engine for ObjectStore {
 
     /// Makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look.
     fn chore(&self, chores: &mut Chores) -> Option<Rest> {
+        let began = Instant::now();
+        match self.store.clean_a_step() {
+            Ok(None) => {}
+            // Users have the drive for as long as the cleaner had it.
+            Ok(Some(_)) => return Some(Rest { time: began.elapsed(), until_rung: false }),
+            Err(error) => tracing::warn!(%error, "cleaning failed"),
+        }
         let deferred = self.store.usage().deferred;
         let quiet = deferred == std::mem::replace(&mut chores.deferred, deferred);
         let done = if quiet && deferred > 0 { self.store.pack().map(drop) } else { self.store.sync() };

@@ -3,7 +3,6 @@
 use imbrex_bluestore::{Change, Family, KeyValue, Pair};
 use imbrex_device::{Code, Error, Result};
 use imbrex_kv::{Batch, Kv};
-use imbrex_zones::Ticket;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A range of so many keys is deleted key by key: the key-value store keeps each deleted range until merges have come by.
@@ -70,7 +69,7 @@ impl KeyValue for Metadata {
         self.each(family, from, to, most, |name, value| (name.to_vec(), value.to_vec()))
     }
 
-    fn write(&self, changes: &[Change], after: Option<Ticket>) -> Result<()> {
+    fn write(&self, changes: &[Change]) -> Result<()> {
         let mut batch = Batch::new();
         for change in changes {
             match change {
@@ -87,10 +86,7 @@ impl KeyValue for Metadata {
                 }
             }
         }
-        match after {
-            Some(ticket) => self.kv()?.write_after(&batch, ticket),
-            None => self.kv()?.write(&batch, false),
-        }
+        self.kv()?.write(&batch, false)
     }
 
     fn sync(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use imbrex_bluestore::{
 use imbrex_device::{Cause, Code, Drive, Priority, Result, report_all};
 use imbrex_emulator::Config;
 use imbrex_zones::log::{Batch, MetaLog};
-use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Ticket, Volume, VolumeOptions};
+use imbrex_zones::{Budget, Exec, FormatOptions, Tenant, TenantSpec, Volume, VolumeOptions};
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,21 +20,34 @@ const MAP: &str = "map";
 const COPIES: u8 = 2;
 const LOG_ZONES: u32 = 8;
 
-/// Is called once, when a commit looks for deferred blobs or is about to write records: between two of its steps.
+/// Is called once, when a commit looks for deferred blobs or is about to write records, or the cleaner looks a blob up: between two of its steps.
 #[derive(Clone, Default)]
-pub struct Hook(Arc<Mutex<Option<Between>>>);
+pub struct Hook(Arc<Mutex<Option<(u32, Between)>>>);
 
 type Between = Box<dyn FnOnce() + Send>;
 type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 
 impl Hook {
     pub fn set(&self, between: impl FnOnce() + Send + 'static) {
-        *self.0.lock().unwrap() = Some(Box::new(between));
+        self.set_behind(0, between);
+    }
+
+    /// The same, when it could have been called so many times before.
+    pub fn set_behind(&self, times: u32, between: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some((times, Box::new(between)));
     }
 
     pub fn call(&self) {
-        let hook = self.0.lock().unwrap().take();
-        hook.into_iter().for_each(|between| between());
+        let due = {
+            let mut hook = self.0.lock().unwrap();
+            if let Some((times @ 1.., _)) = hook.as_mut() {
+                *times -= 1;
+                None
+            } else {
+                hook.take()
+            }
+        };
+        due.into_iter().for_each(|(_, between)| between());
     }
 }
 
@@ -111,6 +124,9 @@ impl MapStore {
 
 impl KeyValue for MapStore {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if family == Family::Blobs {
+            self.hook.call();
+        }
         Ok(self.inner.lock().unwrap().1.get(&(family, key.to_vec())).cloned())
     }
 
@@ -124,10 +140,8 @@ impl KeyValue for MapStore {
         Ok(within.take(most).map(|((_, key), value)| (key.clone(), value.clone())).collect())
     }
 
-    fn write(&self, changes: &[Change], after: Option<Ticket>) -> Result<()> {
+    fn write(&self, changes: &[Change]) -> Result<()> {
         self.hook.call();
-        // It writes at once.
-        after.map_or(Ok(()), |ticket| self.tenant.volume().durable(ticket, Cause::Journal.into()))?;
         let mut inner = self.inner.lock().unwrap();
         let (log, map) = &mut *inner;
         let bytes = encode(changes);
@@ -185,7 +199,7 @@ pub fn format(drive: &Drive) -> Result<()> {
 
 /// Writes of 16 KiB and more go to zones at once, so that short workloads have both.
 pub fn options() -> Options {
-    Options { defer_below: 16 << 10, pack_from: 128 << 10, gather: 1 << 20 }
+    Options { defer_below: 16 << 10, pack_from: 128 << 10, gather: 1 << 20, ..Options::default() }
 }
 
 pub fn open(drive: &Drive, exec: Exec) -> Result<BlueStore> {

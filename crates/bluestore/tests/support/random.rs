@@ -38,6 +38,14 @@ fn text(error: Error) -> String {
     error.to_string()
 }
 
+/// What leads to a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Sync,
+    Pack,
+    Clean,
+}
+
 struct Run<'a> {
     store: BlueStore,
     hook: Hook,
@@ -64,17 +72,25 @@ impl Run<'_> {
         self.queued(op, queued, then)
     }
 
-    /// Makes all durable. In the middle of it another transaction is queued, perhaps.
-    fn commit(&mut self, rng: &mut ChaCha8Rng, most: u64, pack: bool) -> Result<(), String> {
-        let durable = std::mem::take(&mut self.waiting);
+    /// Makes all durable, or cleans. In the middle of it another transaction is queued, perhaps.
+    fn commit(&mut self, rng: &mut ChaCha8Rng, most: u64, how: How) -> Result<(), String> {
+        let durable = if how == How::Clean { Vec::new() } else { std::mem::take(&mut self.waiting) };
         let between = rng.random_bool(0.6).then(|| {
             let (_, transaction, then) = any_transaction(rng, &self.model, most);
             let (done, queued) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Some(transaction))));
             let (store, to, what) = (self.store.clone(), done.clone(), queued.clone());
-            self.hook.set(move || *to.lock().unwrap() = Some(store.queue(what.lock().unwrap().take().unwrap())));
+            let times = if how == How::Clean { rng.random_range(0..12) } else { 0 };
+            self.hook.set_behind(times, move || {
+                *to.lock().unwrap() = Some(store.queue(what.lock().unwrap().take().unwrap()))
+            });
             (self.log.begun(then.digest()), then, done, queued)
         });
-        let committed = if pack { self.store.pack().map(drop) } else { self.store.sync() };
+        let committed = match how {
+            How::Sync => self.store.sync(),
+            How::Pack => self.store.pack().map(drop),
+            // A part of a zone, mostly.
+            How::Clean => self.store.clean(rng.random_range(1..most / 2)).map(drop),
+        };
         self.hook.set(|| ());
         committed.map_err(text)?;
         durable.into_iter().for_each(|op| self.log.synced(op));
@@ -95,9 +111,10 @@ impl Run<'_> {
 
     fn step(&mut self, rng: &mut ChaCha8Rng, most: u64) -> Result<(), String> {
         match rng.random_range(0..10) {
-            0 => self.commit(rng, most, true),
-            1..3 => self.commit(rng, most, false),
+            0 => self.commit(rng, most, How::Pack),
+            1..3 => self.commit(rng, most, How::Sync),
             3..5 => self.keep(),
+            5 if rng.random_bool(0.6) => self.commit(rng, most, How::Clean),
             _ => {
                 let (_, transaction, then) = any_transaction(rng, &self.model, most);
                 self.queue(transaction, then)

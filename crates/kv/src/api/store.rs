@@ -14,7 +14,7 @@ use crate::work::Worker;
 use crate::{check, space as keys, write};
 use imbrex_device::{Code, Drive, Result};
 use imbrex_zones::shell::Shell;
-use imbrex_zones::{Tenant, Ticket, Volume};
+use imbrex_zones::{Tenant, Volume};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -230,15 +230,6 @@ impl Kv {
     /// Those of [`Kv::put`].
     pub fn write(&self, batch: &Batch, sync: bool) -> Result<()> {
         write::write(self.core(), &self.shell.worker, (Body::Batch(batch), self.space), sync)
-    }
-
-    /// Makes all changes of a batch, or none, that name what others have written to the drive. The batch becomes durable only when what the ticket covers is durable.
-    ///
-    /// # Errors
-    /// Those of [`Kv::put`].
-    pub fn write_after(&self, batch: &Batch, ticket: Ticket) -> Result<()> {
-        self.core().wal()?.flush_first(ticket);
-        self.write(batch, false)
     }
 
     fn write_one(&self, change: Change<'_>, sync: bool) -> Result<()> {

@@ -1,0 +1,184 @@
+//! Cleaning: a store of random overwrites does not become full, and nothing changes that was moved.
+
+mod support;
+
+use imbrex_bluestore::{CollectionId, ObjectId, Options, Transaction};
+use imbrex_device::{Code, Drive};
+use imbrex_emulator::{Config, Emulator};
+use imbrex_zones::Exec;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use support::{config, content, format, open_hooked, open_with, options};
+
+const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
+const BLOCK: u64 = 4096;
+
+fn drive(zones: u64) -> Drive {
+    let config =
+        Config { zone_size: 1 << 20, zone_capacity: 1 << 20, capacity: zones << 20, conventional: 2, ..Config::tiny() };
+    let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+    format(&drive).unwrap();
+    drive
+}
+
+fn object(n: u64) -> ObjectId {
+    ObjectId::new(1, b"", &n.to_le_bytes())
+}
+
+/// Overwrites at random a store whose objects take a part of the drive, several times as many bytes. With clones of some.
+fn overwritten(part: u64, clones: bool, options: Options, passes: u64, seed: u64) -> String {
+    let (drive, zones, size) = (drive(96), 96, 512u64 << 10);
+    // Ten zones are the metadata's, two those of the label, and those that are kept free.
+    let count = (zones - 16) * part / 100 * (1 << 20) / size;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut model: Vec<Vec<u8>> = (0..count).map(|n| content(size, n as u8)).collect();
+    let mut store = open_with(&drive, Exec::Inline, options).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    for (n, bytes) in model.iter().enumerate() {
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(ALL, &object(n as u64), 0, bytes))).unwrap();
+    }
+    let (mut written, mut clone, mut moved) = (0, None, 0);
+    while written < passes * count * size {
+        let n = rng.random_range(0..count);
+        let len = BLOCK * if rng.random_bool(0.5) { 1 } else { rng.random_range(1..17) };
+        let at = rng.random_range(0..=(size - len) / BLOCK) * BLOCK;
+        let new = content(len, rng.random());
+        let mut write = Transaction::new();
+        if clones && rng.random_bool(0.02) {
+            // One at a time, which keeps what one object had.
+            write.clone_object(ALL, &object(n), &object(1 << 32));
+            clone = Some(model[n as usize].clone());
+        }
+        write.write(ALL, &object(n), at, &new);
+        store.queue(write).unwrap_or_else(|error| panic!("seed {seed}, after {written} bytes: {error}"));
+        model[n as usize][at as usize..(at + len) as usize].copy_from_slice(&new);
+        written += len;
+        if rng.random_bool(0.01) {
+            store.sync().unwrap();
+        }
+        if rng.random_bool(0.0005) {
+            store.sync().unwrap();
+            moved += store.usage().moved;
+            drop(store);
+            store = open_with(&drive, Exec::Inline, options).unwrap();
+        }
+    }
+    let usage = store.usage();
+    moved += usage.moved;
+    let report = store.check(true).unwrap();
+    assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+    drop(store);
+    let store = open_with(&drive, Exec::Inline, options).unwrap();
+    for (n, bytes) in model.iter().enumerate() {
+        assert!(store.read(ALL, &object(n as u64), 0, size).unwrap() == *bytes, "seed {seed}, object {n}");
+    }
+    if let Some(clone) = clone {
+        assert!(store.read(ALL, &object(1 << 32), 0, size).unwrap() == clone, "seed {seed}, the clone");
+    }
+    assert!(moved > 0, "nothing was cleaned");
+    let live = (usage.stored + usage.deferred) as f64 / ((zones - 12) << 20) as f64;
+    format!(
+        "{:.1} times overwritten, live bytes {:.0} % of the data zones, moved {:.2} bytes for each",
+        written as f64 / (count * size) as f64,
+        live * 100.0,
+        moved as f64 / written as f64
+    )
+}
+
+#[test]
+fn random_overwrites_do_not_fill_a_store() {
+    for (part, clones, defer_below, seed) in
+        [(60, false, 64 << 10, 1), (60, true, 0, 2), (80, true, 16 << 10, 3), (85, false, 64 << 10, 4)]
+    {
+        let options = Options { defer_below, pack_from: 256 << 10, gather: 256 << 10, ..options() };
+        let passes = overwritten(part, clones, options, 4, seed);
+        println!("{part} % full: {passes}");
+    }
+}
+
+/// What is dead comes back, as far as it is worth it; where nothing is dead there is no room, and no end of trying.
+#[test]
+fn a_full_store_says_so_and_deleting_makes_room() {
+    let drive = drive(48);
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let mut n = 0;
+    let full = loop {
+        let mut write = Transaction::new();
+        write.write(ALL, &object(n), 0, &content(200_000, n as u8));
+        match store.commit(write) {
+            Ok(()) => n += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.code(), Code::NoSpace);
+    assert!(n > 100, "{n}");
+    // Two of three, so that no zone is free by itself.
+    let mut delete = Transaction::new();
+    (0..n).filter(|n| n % 3 > 0).for_each(|n| _ = delete.remove(ALL, &object(n)));
+    store.commit(delete).unwrap();
+    for k in 0..n / 2 {
+        let mut write = Transaction::new();
+        write.write(ALL, &object(n + k), 0, &content(200_000, (n + k) as u8));
+        store.commit(write).unwrap_or_else(|error| panic!("{k} of {}: {error}", n / 2));
+    }
+    let report = store.check(true).unwrap();
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    for n in (0..n).filter(|n| n % 3 == 0) {
+        assert!(store.read(ALL, &object(n), 0, 200_000).unwrap() == content(200_000, n as u8));
+    }
+}
+
+/// The cleaner empties a zone of which a later transaction, that is not durable, has deleted the rest. The zone is that transaction's to free.
+#[test]
+fn a_zone_is_not_free_before_all_that_was_deleted_there_is_durable() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    format(&drive).unwrap();
+    let options = Options { defer_below: 0, ..options() };
+    let bytes = |n: u64| content(24 << 10, n as u8);
+    {
+        let store = open_with(&drive, Exec::Inline, options).unwrap();
+        let mut all = Transaction::new();
+        all.create_collection(ALL, 0);
+        (0..8).for_each(|n| _ = all.write(ALL, &object(n), 0, &bytes(n)));
+        store.commit(all).unwrap();
+    }
+    // Nothing more goes to its zone now.
+    let (store, hook) = open_hooked(&drive, Exec::Inline, options).unwrap();
+    let mut half = Transaction::new();
+    (0..4).for_each(|n| _ = half.remove(ALL, &object(n)));
+    store.commit(half).unwrap();
+    let (other, told) = (store.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let called = told.clone();
+    // It looks up six blobs, of which two live and are moved, and two of them once more.
+    hook.set_behind(6, move || {
+        let mut rest = Transaction::new();
+        (6..8).for_each(|n| _ = rest.remove(ALL, &object(n)));
+        other.queue(rest).unwrap();
+        called.store(true, std::sync::atomic::Ordering::Release);
+    });
+    let free = store.usage().free;
+    assert_eq!(store.clean(30_000).unwrap(), 48 << 10);
+    // One was taken for what has moved.
+    assert_eq!(store.usage().free, free - (256 << 10));
+    assert!(told.load(std::sync::atomic::Ordering::Acquire));
+    assert_eq!(store.usage().stored, 48 << 10);
+    // Nothing that was not flushed is left.
+    let lost = Drive { device: Arc::new(emulator.after_power_loss_choosing(&mut |_| 0).unwrap()), survivor: None };
+    let lost_store = open_with(&lost, Exec::Inline, options).unwrap();
+    // The second transaction was not durable.
+    for n in 4..8 {
+        assert!(lost_store.read(ALL, &object(n), 0, 24 << 10).unwrap() == bytes(n), "object {n}");
+    }
+    for (store, free) in [(lost_store, free - (256 << 10)), (store, free)] {
+        store.sync().unwrap();
+        let report = store.check(true).unwrap();
+        assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+        assert_eq!(store.usage().free, free);
+    }
+}
