@@ -67,7 +67,13 @@ pub unsafe extern "C" fn imbrex_images_open(
         let images = Images::open((*store).clone(), store)?;
         let path = uri.strip_prefix(imbrex_drives::SCHEME).map(|rest| rest.split('?').next().unwrap_or_default());
         let socket = path.filter(|_| control).and_then(|path| socket_of(Path::new(path)));
-        let control = socket.map(|socket| Control::new(images.clone(), &socket)).transpose()?;
+        let control = socket.and_then(|socket| match Control::new(images.clone(), &socket) {
+            Ok(control) => Some(control),
+            Err(error) => {
+                tracing::warn!(%error, "other commands cannot reach these images");
+                None
+            }
+        });
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_images { _control: control, images }))) }
     })

@@ -10,33 +10,15 @@ use crate::lock::lock;
 use crate::run::{RunHeader, RunPiece};
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::clean::choose::cost_benefit;
-use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Rules, Search, Victim};
+use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Most bytes that are in memory at once, on their way.
-pub(crate) const STEP: u64 = 32 << 20;
-/// Shares of the zones that shall be free: a 64th, within bounds.
-const FREE: u32 = 64;
 const CLEAN: Tag = Tag::new(Cause::Cleaning);
-
-/// How much is cleaned, and when.
-pub(crate) fn rules(zones: u32, zone: u64) -> Rules {
-    Rules { below: (zones / FREE).clamp(2, 16), zone, step: STEP.min(zone) }
-}
 
 /// Whether enough is dead of a zone: headers of runs and rests at its end are no gain, since the copies have them, too.
 fn is_worth_it(live: u64, capacity: u64) -> bool {
     live + capacity / 16 + 2 < capacity
-}
-
-/// What the cleaner keeps in mind.
-#[derive(Default)]
-pub(crate) struct Memory {
-    /// Blobs of the victim under way that have not been looked at: whose zone and life they are, and their numbers in the order of the zone.
-    listed: Option<(u32, u64, VecDeque<BlobId>)>,
-    /// Zones whose bytes cannot be read, and their lives.
-    unread: BTreeSet<(u32, u64)>,
 }
 
 /// Parts of a blob that live in the victim.

@@ -9,7 +9,7 @@
 //! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
-use crate::clean::{self, Memory};
+use crate::cleaning::{self, Memory};
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
@@ -35,6 +35,14 @@ pub struct Options {
     pub gather: u64,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
+}
+
+impl Options {
+    /// On a small drive less gathers: the key-value store has to keep it, beside what it has, and writes it more than once.
+    fn on(self, capacity: u64) -> Options {
+        let most = (capacity / 64).max(256 << 10);
+        Options { pack_from: self.pack_from.min(most), gather: self.gather.min(2 * most), ..self }
+    }
 }
 
 impl Default for Options {
@@ -134,14 +142,14 @@ impl Core {
         Core {
             tenant: tenant.clone(),
             kv,
-            options,
+            options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
             data: Data::new(tenant),
             state: Mutex::new(state),
             preparing: Right::default(),
             committing: Right::default(),
             syncing: Right::default(),
             telling: Mutex::default(),
-            cleaner: Cleaner::new(tenant, clean::rules(volume.geometry().zones, volume.least_capacity())),
+            cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             cleaning: Mutex::default(),
         }
     }

@@ -48,6 +48,9 @@ impl Placed {
     }
 }
 
+/// Of so many zones one is left to the metadata, 32 at most.
+const LEFT: u32 = 32;
+
 /// See the module.
 pub(crate) struct Data {
     pub records: Arc<RecordWriter>,
@@ -57,6 +60,7 @@ pub(crate) struct Data {
     pub closed: Mutex<Vec<u32>>,
     /// Blocks that the smallest zone takes, its header aside.
     capacity: u64,
+    left: u32,
 }
 
 impl Data {
@@ -68,12 +72,18 @@ impl Data {
             open: Mutex::default(),
             closed: Mutex::default(),
             capacity,
+            left: (tenant.volume().geometry().zones / LEFT).min(32),
         }
     }
 
     /// The longest grain that a zone of this drive takes without waste, as a power of two of blocks.
     pub fn longest_grain(&self) -> u8 {
         ((self.capacity / 8).max(1).ilog2() as u8).min(MAX_GRAIN)
+    }
+
+    /// Zones that a user's bytes leave free for the metadata, without which nothing could even be deleted.
+    pub fn left_to_metadata(&self) -> u32 {
+        self.left
     }
 
     /// Blocks of data that a zone surely takes, with headers of runs and a rest at its end that is too short.

@@ -1,4 +1,4 @@
-//! Changes of metadata that lie over the key-value store: those of a transaction that is being prepared, and those of groups that are not durable.
+//! Changes of metadata that lie over the key-value store: those of a transaction that is being prepared, and those of groups that it does not have yet.
 
 use crate::keyvalue::{Change, Family};
 use std::collections::BTreeMap;

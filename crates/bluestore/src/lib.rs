@@ -6,6 +6,7 @@ mod apply;
 mod blob;
 mod check;
 mod clean;
+mod cleaning;
 mod codec;
 mod commit;
 mod core;

@@ -3,7 +3,7 @@
 use crate::apply;
 use crate::blob::BLOCK;
 use crate::check::{self, Report};
-use crate::clean;
+use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, Core, NEXT, Options, State};
 use crate::draft::Draft;
@@ -108,6 +108,11 @@ impl BlueStore {
         let version = volume.mount() << 32;
         let state = State { group: 1, table, sums, next: ceiling, ceiling, version, ..State::default() };
         Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, state))))
+    }
+
+    /// Whether this is the same open store.
+    pub fn is(&self, other: &BlueStore) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Makes the changes of a transaction, all of them or none. From then on everybody sees them; they are durable with [`BlueStore::wait`]. Transactions are durable in
@@ -243,7 +248,7 @@ impl BlueStore {
         if !self.0.cleaner.is_due() {
             return Ok(None);
         }
-        let cleaned = self.0.clean(Goal::Rest, clean::STEP)?;
+        let cleaned = self.0.clean(Goal::Rest, STEP)?;
         Ok(cleaned.gained().then_some(cleaned.moved))
     }
 

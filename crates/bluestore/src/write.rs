@@ -214,7 +214,7 @@ impl Core {
         let mut state = self.state();
         let before = state.room.reserved.len();
         while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len()) {
-            match self.tenant.reserve(0) {
+            match self.tenant.reserve(self.data.left_to_metadata()) {
                 Ok(one) => state.room.reserved.push(one),
                 Err(error) => {
                     state.room.reserved.truncate(before);

@@ -290,6 +290,12 @@ fn plugin() -> Result<PathBuf, Failure> {
     })
 }
 
+/// KEY=VALUE, which stands behind the plug-in. What else there is are options, and their values.
+fn is_parameter(word: &OsString) -> bool {
+    let bytes = word.as_encoded_bytes();
+    !bytes.starts_with(b"-") && bytes.contains(&b'=')
+}
+
 fn serve(args: &Serve) -> Outcome {
     if Locator::is_memory(args.drive.strip_prefix(SCHEME).unwrap_or(&args.drive)) {
         return Err(Failure::usage("a drive in memory is gone with this command; serve an image file or a device"));
@@ -308,10 +314,10 @@ fn serve(args: &Serve) -> Outcome {
     let error = Command::new("nbdkit")
         .args(["--foreground", "--threads", THREADS, "--unix"])
         .arg(&args.socket)
-        .args(args.more.iter().filter(|word| word.as_encoded_bytes().starts_with(b"-")))
+        .args(args.more.iter().filter(|word| !is_parameter(word)))
         .arg(&plugin)
         .arg(format!("drive={uri}"))
-        .args(args.more.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-")))
+        .args(args.more.iter().filter(|word| is_parameter(word)))
         .exec();
     Err(Failure::failed(match error.kind() {
         io::ErrorKind::NotFound => {

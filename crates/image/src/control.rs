@@ -6,10 +6,11 @@
 use crate::images::{Images, Info};
 use imbrex_device::{Code, Error, Result};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{Shutdown, shutdown};
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ const LONGEST: u64 = 64 << 10;
 const FRAME: usize = 1 << 20;
 /// Requests at once.
 const AT_ONCE: usize = 32;
-/// So long a client may take for its line, or for what it is to read.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// So long a client may take for its line, or for a frame that it is to read.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What may be asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +88,7 @@ impl Images {
     }
 }
 
-/// Where the socket of a drive's images is: beside what survives a process, in `IMBREX_SHM_DIR` or `/dev/shm`. `drive`: its path. `None`: nothing can be there.
+/// Where the socket of a drive's images is: in a directory of this user beside what survives a process, in `IMBREX_SHM_DIR` or `/dev/shm`. `drive`: its path. `None`: nothing can be there.
 pub fn socket_of(drive: &Path) -> Option<PathBuf> {
     let path = drive.canonicalize().ok()?;
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
@@ -103,48 +104,75 @@ pub fn socket_of(drive: &Path) -> Option<PathBuf> {
         .filter(char::is_ascii_alphanumeric)
         .take(20)
         .collect::<String>();
-    Some(dir.join(format!("imbrex-images-{name}-{:08x}{:08x}", sums.0, sums.1)))
+    let own = dir.join(format!("imbrex-images-{}", rustix::process::geteuid().as_raw()));
+    Some(own.join(format!("{name}-{:08x}{:08x}", sums.0, sums.1)))
 }
 
 /// Answers until it is dropped, which waits for requests that are under way.
 pub struct Control {
     path: PathBuf,
+    /// Which socket it is: another one may have taken its place.
+    inode: u64,
     over: Arc<AtomicBool>,
-    listener: Option<JoinHandle<()>>,
+    listener: UnixListener,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        // Who waits for a client looks at it then.
-        let woken = UnixStream::connect(&self.path);
-        let removed = fs::remove_file(&self.path);
-        if removed.is_err() {
-            tracing::debug!(path = %self.path.display(), "the control socket was gone");
-        }
-        // Without a word from here it never ends: then it keeps the drive until the process ends.
-        if woken.is_ok()
-            && let Some(Err(_)) = self.listener.take().map(JoinHandle::join)
+        if inode_of(&self.path) == Some(self.inode)
+            && let Err(error) = fs::remove_file(&self.path)
         {
+            tracing::debug!(path = %self.path.display(), %error, "the control socket stays");
+        }
+        // Who waits for a client gets an error.
+        if let Err(error) = shutdown(&self.listener, Shutdown::Both) {
+            tracing::warn!(%error, "the control socket cannot be closed before this process ends");
+            return;
+        }
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
             tracing::error!("a bug in imbrex was caught in the control socket; please report it");
         }
     }
 }
 
+fn inode_of(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().map(|about| about.ino())
+}
+
+/// Makes the directory of a socket, for this user alone.
+fn own_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let about = fs::symlink_metadata(dir)?;
+    let own = about.is_dir() && about.uid() == rustix::process::geteuid().as_raw();
+    if own {
+        Ok(())
+    } else {
+        Err(io::Error::new(ErrorKind::PermissionDenied, "the directory is another user's; remove it"))
+    }
+}
+
 impl Control {
-    /// Answers at this path from now on. Whoever calls has the drive, so what is there is of a process that has ended.
+    /// Answers at this path from now on. What is there is replaced: a drive is one process's, so it is of one that has ended.
     ///
     /// # Errors
     /// Those of the system.
     pub fn new(images: Images, path: &Path) -> Result<Control> {
         let about: Arc<str> = path.display().to_string().into();
         let cannot = |error| Error::io(&about, error);
+        path.parent().map_or(Ok(()), own_dir).map_err(cannot)?;
         match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(error)),
             _ => {}
         }
         let listener = UnixListener::bind(path).map_err(cannot)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(cannot)?;
+        let own = listener.try_clone().map_err(cannot)?;
+        let inode = inode_of(path).ok_or_else(|| cannot(ErrorKind::NotFound.into()))?;
         let over = Arc::new(AtomicBool::new(false));
         let seen = over.clone();
         let listen = move || {
@@ -163,9 +191,9 @@ impl Control {
                     let _ = tell(&mut &client, &busy);
                     continue;
                 }
-                let images = images.clone();
+                let (images, over) = (images.clone(), seen.clone());
                 let answered = std::thread::Builder::new().name("imbrex-control".into()).spawn(move || {
-                    if let Err(error) = answer(&images, client) {
+                    if let Err(error) = answer(&images, client, over) {
                         tracing::debug!(%error, "a client of the control socket went away");
                     }
                 });
@@ -177,8 +205,8 @@ impl Control {
                 }
             }
         };
-        let listener = std::thread::Builder::new().name("imbrex-control".into()).spawn(listen).map_err(cannot)?;
-        Ok(Control { path: path.to_owned(), over, listener: Some(listener) })
+        let thread = std::thread::Builder::new().name("imbrex-control".into()).spawn(listen).map_err(cannot)?;
+        Ok(Control { path: path.to_owned(), inode, over, listener: own, thread: Some(thread) })
     }
 }
 
@@ -194,11 +222,14 @@ fn frame(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)
 }
 
-/// What is written becomes frames.
-struct Frames<W>(W);
+/// What is written becomes frames, until the server is to end.
+struct Frames<W>(W, Arc<AtomicBool>);
 
 impl<W: Write> Write for Frames<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.1.load(Ordering::Acquire) {
+            return Err(io::Error::new(ErrorKind::ConnectionAborted, "the server ends"));
+        }
         let len = bytes.len().min(FRAME);
         frame(&mut self.0, b'd', &bytes[..len]).map(|()| len)
     }
@@ -213,12 +244,12 @@ fn tell(to: &mut impl Write, error: &Error) -> io::Result<()> {
     frame(to, b'e', &serde_json::to_vec(&told)?)
 }
 
-fn answer(images: &Images, client: UnixStream) -> io::Result<()> {
+fn answer(images: &Images, client: UnixStream, over: Arc<AtomicBool>) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
-    let mut to = Frames(io::BufWriter::new(&client));
+    let mut to = Frames(io::BufWriter::new(&client), over);
     let done = match serde_json::from_str::<Request>(&line) {
         Ok(request) => images.perform(&request, &mut to),
         Err(error) => Err(Error::refused(

@@ -1,11 +1,11 @@
 //! Clones of images, and how they become images of their own.
 
-use crate::images::{Images, created, no_image, no_snapshot};
+use crate::images::{DEEPEST, Images, created, no_snapshot};
 use crate::names::{ALL, HEAD, header};
-use crate::objects::{Core, State, child_key, copy, set_epochs};
+use crate::objects::{Core, State, Why, child_key, copy, set_epochs};
 use crate::records::{Epochs, Header, ParentLink, Snap, Work};
 use imbrex_bluestore::Transaction;
-use imbrex_device::Result;
+use imbrex_device::{Code, Error, Result};
 
 impl Images {
     /// Makes an image that has what another had at a snapshot. It shares all bytes with it until either changes.
@@ -20,6 +20,11 @@ impl Images {
             let snap = state.snap(snapshot).ok_or_else(|| no_snapshot(name, snapshot))?;
             (snap, state.snaps[&snap].size, state.header.order)
         };
+        if core.depth() + 1 >= DEEPEST {
+            let sentence =
+                format!("an image may be a clone of a clone {DEEPEST} times at most; flatten this one before");
+            return Err(Error::refused(Code::InvalidArgument, name, sentence));
+        }
         let parent = Some(ParentLink { image: core.id, snap, overlap: size });
         let new = Header { size, order, next_snap: 1, created: created(), parent, work: Work::None };
         self.make(to, &new, |transaction, id| {
@@ -39,16 +44,10 @@ impl Images {
             overlap.max(state.overlap(None)).div_ceil(state.header.object_size())
         };
         for number in 0..pieces {
-            let state = core.alone();
-            if state.gone {
-                return Err(no_image(name));
-            }
+            let state = core.settled(name)?;
             core.flatten_piece(&state, number)?;
         }
-        let mut state = core.alone();
-        if state.gone {
-            return Err(no_image(name));
-        }
+        let mut state = core.settled(name)?;
         let Some(parent) = state.header.parent else { return Ok(()) };
         let new = Header { parent: None, ..state.header.clone() };
         let alone = |snap: &Snap| Snap { overlap: 0, ..snap.clone() };
@@ -66,13 +65,24 @@ impl Images {
 }
 
 impl Core {
+    /// How many ancestors there are.
+    fn depth(&self) -> usize {
+        let (mut depth, mut next) = (0, self.state().parent.clone());
+        while let Some(core) = next {
+            depth += 1;
+            next = core.state().parent.clone();
+        }
+        depth
+    }
+
     /// What the parent has of a piece gets objects here: one for each row of snapshots, or for the image, that have as many bytes of it.
     fn flatten_piece(&self, state: &State, number: u64) -> Result<()> {
         let begin = number.saturating_mul(state.header.object_size());
         // Of the moments in order, the last of each row, what counts, and the moment before the row.
         let mut rows: Vec<(u64, u64, u64)> = Vec::new();
         let (mut before, mut open) = (0, false);
-        for moment in state.snaps.keys().copied().chain([HEAD]) {
+        let alive = state.snaps.iter().filter(|(_, snap)| !snap.going).map(|(id, _)| *id);
+        for moment in alive.chain([HEAD]) {
             let at = (moment != HEAD).then_some(moment);
             let counts = state.overlap(at).saturating_sub(begin).min(state.header.object_size());
             if counts == 0 || self.find(number, at)?.is_some() {
@@ -88,7 +98,7 @@ impl Core {
         }
         for (last, counts, born) in rows {
             let object = self.object(number, last);
-            self.inherited(state, number, begin + counts, &mut |source| {
+            self.inherited(state, (number, begin + counts, Why::ToCopy), &mut |source| {
                 let Some((source, counts)) = source else { return Ok(()) };
                 let mut transaction = Transaction::new();
                 copy(&mut transaction, (source, counts), &object);

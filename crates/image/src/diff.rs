@@ -4,7 +4,8 @@
 //! `z`, zeros that do; `e`, the end.
 
 use crate::images::{Images, no_snapshot};
-use imbrex_device::{Error, Result};
+use crate::objects::Why;
+use imbrex_device::{Code, Error, Result};
 use std::io::Write;
 
 /// The first line of a stream.
@@ -46,6 +47,12 @@ impl Images {
             let (old, new) = (&mut old[..len], &mut new[..len]);
             {
                 let state = core.state();
+                let there =
+                    |snap: Option<u64>| snap.is_none_or(|snap| state.snaps.get(&snap).is_some_and(|snap| !snap.going));
+                if state.gone || !there(ends.0) || !there(ends.1) {
+                    let sentence = "the image or the snapshot was removed in the middle; the stream has no end";
+                    return Err(Error::refused(Code::NotFound, name, sentence));
+                }
                 let found = core.find(number, ends.1)?;
                 if ends.0.is_some() {
                     let before = core.find(number, ends.0)?;
@@ -58,8 +65,11 @@ impl Images {
                     core.read_part(&state, (number, ends.0), 0, &mut old[..there])?;
                 } else {
                     let overlap = state.overlap(ends.1);
-                    let there = found.is_some()
-                        || core.inherited(&state, number, overlap, &mut |source| Ok(source.is_some()))?;
+                    let there =
+                        found.is_some()
+                            || core.inherited(&state, (number, overlap, Why::ToRead), &mut |source| {
+                                Ok(source.is_some())
+                            })?;
                     if !there {
                         continue;
                     }

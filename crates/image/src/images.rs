@@ -16,11 +16,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Bytes of an object, as a power of two.
 const ORDER: u8 = 22;
 /// So many clones of clones of clones are followed.
-const DEEPEST: usize = 256;
+pub(crate) const DEEPEST: usize = 256;
 
 /// The images of an object store. Clones are the same.
 #[derive(Clone)]
 pub struct Images(Arc<Inner>);
+
+/// Those of this process: whoever opens a store's images again has the same.
+static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 struct Inner {
     store: BlueStore,
@@ -113,13 +116,21 @@ impl Images {
     /// # Errors
     /// Those of the store; `Corrupt`.
     pub fn open(store: BlueStore, kept: impl Any + Send + Sync) -> Result<Images> {
+        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|inner| inner.strong_count() > 0);
+        if let Some(inner) = all.iter().filter_map(Weak::upgrade).find(|inner| inner.store.is(&store)) {
+            return Ok(Images(inner));
+        }
         let images = Images(Arc::new(Inner { store, open: Mutex::default(), kept: Arc::new(kept) }));
         for (key, _) in images.pairs(b"g")? {
             let image =
                 key[1..].try_into().map(u64::from_be_bytes).map_err(|_| images.corrupt("the list of images"))?;
-            let mut open = images.lock();
-            images.finish_removal(&mut open, image)?;
+            // The others are there all the same.
+            if let Err(error) = images.finish_removal(&mut images.lock(), image) {
+                tracing::warn!(%error, image, "an image cannot be removed now; the next opening tries again");
+            }
         }
+        all.push(Arc::downgrade(&images.0));
         Ok(images)
     }
 
@@ -179,7 +190,10 @@ impl Images {
         }
         let parent = header.parent.map(|parent| self.load(open, parent.image, depth + 1)).transpose()?;
         let core = Arc::new(Core::new(store, id, State { header, snaps, parent, gone: false }));
-        core.resume()?;
+        // Whoever changes it tries again; what can be read without that is read.
+        if let Err(error) = core.resume() {
+            tracing::warn!(%error, image = id, "what was begun with an image cannot be ended now");
+        }
         open.insert(id, Arc::downgrade(&core));
         Ok(core)
     }
@@ -250,6 +264,9 @@ impl Images {
         check(image)?;
         let mut open = self.lock();
         let core = self.named(&mut open, image)?;
+        if !read_only && core.state().header.work != Work::None {
+            drop(core.settled(image)?);
+        }
         let at = {
             let state = core.state();
             snapshot.map(|snapshot| state.snap(snapshot).ok_or_else(|| no_snapshot(image, snapshot))).transpose()?
@@ -345,12 +362,13 @@ impl Images {
     pub fn remove(&self, name: &str) -> Result<()> {
         let mut open = self.lock();
         let core = self.named(&mut open, name)?;
+        core.finish_snapshots()?;
         let mut state = core.alone();
-        if state.newest() > 0 {
-            return Err(refused(Code::NotEmpty, name, "this image has snapshots; remove them before it"));
+        if state.gone {
+            return Err(no_image(name));
         }
         if !state.snaps.is_empty() {
-            return Err(refused(Code::Busy, name, "a snapshot of this image is being removed; try again behind that"));
+            return Err(refused(Code::NotEmpty, name, "this image has snapshots; remove them before it"));
         }
         check_unused(&core, name)?;
         let mut transaction = Transaction::new();
@@ -385,7 +403,7 @@ impl Images {
     pub fn resize(&self, name: &str, size: u64) -> Result<()> {
         check_size(name, size)?;
         let core = self.named(&mut self.lock(), name)?;
-        let mut state = core.alone();
+        let mut state = core.settled(name)?;
         if size < state.header.size {
             check_unused(&core, name)?;
         }
@@ -398,7 +416,7 @@ impl Images {
     /// `NotFound`; `Busy`; those of the store.
     pub fn rollback(&self, name: &str, snapshot: &str) -> Result<()> {
         let core = self.named(&mut self.lock(), name)?;
-        let mut state = core.alone();
+        let mut state = core.settled(name)?;
         let snap = state.snap(snapshot).ok_or_else(|| no_snapshot(name, snapshot))?;
         check_unused(&core, name)?;
         core.rollback(&mut state, snap)

@@ -2,7 +2,8 @@
 
 use crate::image::Image;
 use crate::names::{ALL, HEAD, number_of};
-use crate::objects::{Core, State};
+use crate::objects::{Core, State, Why};
+use crate::records::Work;
 use imbrex_bluestore::{ObjectId, Survives, Ticket, Transaction};
 use imbrex_device::{Code, Error, Result};
 use std::ops::Range;
@@ -43,15 +44,12 @@ impl Core {
     ) -> Result<()> {
         let found = match at {
             None => self.fill(&self.object(number, HEAD), offset, out)?,
-            Some(_) => match self.find(number, at)? {
-                Some((id, _)) => self.fill(&id, offset, out)?,
-                None => false,
-            },
+            Some(snap) => self.with(number, snap, Why::ToRead, &mut |id| self.fill(id, offset, out))? == Some(true),
         };
         if found {
             return Ok(());
         }
-        self.inherited(state, number, state.overlap(at), &mut |source| {
+        self.inherited(state, (number, state.overlap(at), Why::ToRead), &mut |source| {
             out.fill(0);
             let Some((id, counts)) = source else { return Ok(()) };
             let len = counts.saturating_sub(offset).min(out.len() as u64) as usize;
@@ -88,6 +86,8 @@ impl Image {
         if self.is_read_only() {
             return Err(Error::refused(Code::ReadOnly, self.name(), "this image is open for reading only"));
         }
+        // Else what is written would go when it ends.
+        state.check_work(self.name())?;
         self.check(state, offset, len)
     }
 
@@ -98,6 +98,9 @@ impl Image {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let state = self.core().state();
         self.check(&state, offset, out.len() as u64)?;
+        if self.at().is_none() && matches!(state.header.work, Work::Rollback(_)) {
+            state.check_work(self.name())?;
+        }
         parts(state.header.object_size(), offset, out.len()).try_for_each(|part| {
             self.core().read_part(&state, (part.number, self.at()), part.offset, &mut out[part.of])
         })
@@ -180,6 +183,14 @@ impl Image {
             let more = gone.len() == DROPPED;
             for number in gone {
                 let head = core.object(number, HEAD);
+                let nothing = number < inherited
+                    && core.epochs(&head)?.is_none()
+                    && core.inherited(state, (number, state.overlap(None), Why::ToRead), &mut |source| {
+                        Ok(source.is_none())
+                    })?;
+                if nothing {
+                    continue;
+                }
                 core.make_ready(state, number)?;
                 // An empty object hides what a parent has, and keeps when it came. It may have gone since the list was made.
                 transaction.touch(ALL, &head);
@@ -206,7 +217,7 @@ impl Image {
         let (object, overlap) = (state.header.object_size(), state.overlap(self.at()));
         let stored = |number: u64| match core.find(number, self.at())? {
             Some(_) => Ok(true),
-            None => core.inherited(&state, number, overlap, &mut |source| Ok(source.is_some())),
+            None => core.inherited(&state, (number, overlap, Why::ToRead), &mut |source| Ok(source.is_some())),
         };
         let (first, end) = (offset / object, (offset + len).div_ceil(object));
         if len == 0 {

@@ -3,7 +3,7 @@
 //! Who reads and writes has the state for reading; who changes records, or objects of snapshots, has it alone. An image's state is locked before that of its parent.
 
 use crate::names::{ALL, HEAD, data, header, number_of};
-use crate::records::{EPOCHS, Epochs, Header, Snap};
+use crate::records::{EPOCHS, Epochs, Header, Snap, Work};
 use imbrex_bluestore::{BlueStore, ObjectId, Survives, Ticket, Transaction};
 use imbrex_device::{Code, Error, Result};
 use std::collections::{BTreeMap, HashSet};
@@ -15,6 +15,14 @@ const MOST_READY: usize = 1 << 20;
 
 /// An object of an ancestor, and how many bytes of it count.
 pub(crate) type Source<'a> = (&'a ObjectId, u64);
+
+/// Why somebody asks which object has a piece at a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    ToRead,
+    /// It must stay so until the copy is queued.
+    ToCopy,
+}
 
 pub(crate) struct State {
     pub header: Header,
@@ -49,6 +57,17 @@ impl State {
             None => self.header.parent.map_or(0, |parent| parent.overlap),
             Some(snap) => self.snaps.get(&snap).map_or(0, |snap| snap.overlap),
         }
+    }
+
+    /// Refuses what cannot be done while something has not ended that the header tells of.
+    pub fn check_work(&self, name: &str) -> Result<()> {
+        let what = match self.header.work {
+            Work::None => return Ok(()),
+            Work::Shrink(_) => "to become smaller",
+            Work::Rollback(_) => "to become what a snapshot has",
+        };
+        let sentence = format!("this image has begun {what} and has not ended; do that again");
+        Err(Error::refused(Code::Busy, name, sentence))
     }
 
     pub fn snap(&self, name: &str) -> Option<u64> {
@@ -118,13 +137,12 @@ impl Core {
         Ok(epochs.map(|epochs| (id, epochs)))
     }
 
-    /// What an ancestor has of a piece that this image has not, as far as `overlap` goes: the object, and how many bytes of it count. Ancestors do not change until `then`
-    /// returns.
+    /// What an ancestor has of a piece that this image has not, as far as `overlap` goes: the object, and how many bytes of it count. It has this until `then` returns, for
+    /// [`Why::ToCopy`]; else `then` is called again where it has not.
     pub fn inherited<T>(
         &self,
         state: &State,
-        number: u64,
-        overlap: u64,
+        (number, overlap, why): (u64, u64, Why),
         then: &mut dyn FnMut(Option<Source<'_>>) -> Result<T>,
     ) -> Result<T> {
         let begin = number.saturating_mul(state.header.object_size());
@@ -133,9 +151,37 @@ impl Core {
             return then(None);
         }
         let above = parent.state();
-        match parent.find(number, Some(link.snap))? {
-            Some((id, _)) => then(Some((&id, (overlap - begin).min(state.header.object_size())))),
-            None => parent.inherited(&above, number, overlap.min(above.overlap(Some(link.snap))), then),
+        let found = parent.with(number, link.snap, why, &mut |id| {
+            then(Some((id, (overlap - begin).min(state.header.object_size()))))
+        })?;
+        match found {
+            Some(found) => Ok(found),
+            None => {
+                let overlap = overlap.min(above.overlap(Some(link.snap)));
+                parent.inherited(&above, (number, overlap, why), then)
+            }
+        }
+    }
+
+    /// What `then` makes of the object that has a piece at a snapshot; `None`: there is none. The head may be it, which a write copies for the snapshot before it changes it.
+    pub fn with<T>(
+        &self,
+        number: u64,
+        snap: u64,
+        why: Why,
+        then: &mut dyn FnMut(&ObjectId) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            // Whoever has this sees no head change that counts.
+            let _ready = (why == Why::ToCopy).then(|| self.ready());
+            let Some((id, _)) = self.find(number, Some(snap))? else { return Ok(None) };
+            let found = then(&id);
+            let same = why == Why::ToCopy
+                || id.snap != HEAD
+                || self.find(number, Some(snap))?.is_some_and(|(now, _)| now == id);
+            if same {
+                return found.map(Some);
+            }
         }
     }
 
@@ -167,7 +213,7 @@ impl Core {
                 set_epochs(&mut transaction, &head, Epochs { born, copied: newest });
                 self.store.queue(transaction).map(drop)
             }
-            None => self.inherited(state, number, state.overlap(None), &mut |source| {
+            None => self.inherited(state, (number, state.overlap(None), Why::ToCopy), &mut |source| {
                 let mut transaction = Transaction::new();
                 match source {
                     Some(source) => copy(&mut transaction, source, &head),

@@ -1,5 +1,6 @@
 //! What is stored of an image beside its bytes: its header, its snapshots, and when an object came and was copied. Each record has a magic, a version and a checksum.
 
+use crate::names::{HEAD, MAX_IMAGE};
 use imbrex_bluestore::MAX_ATTRIBUTE;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -106,6 +107,11 @@ fn unsealed<T>(bytes: &[u8], body: impl FnOnce(&mut Reader<'_>) -> Option<T>) ->
     body(&mut from).filter(|_| from.0.is_empty())
 }
 
+/// As many bytes as an image may have.
+fn bytes_of(from: &mut Reader<'_>) -> Option<u64> {
+    from.u64().filter(|size| *size <= MAX_IMAGE)
+}
+
 impl Header {
     pub fn encode(&self) -> Vec<u8> {
         sealed(|out| {
@@ -127,16 +133,18 @@ impl Header {
     pub fn decode(bytes: &[u8]) -> Option<Header> {
         unsealed(bytes, |from| {
             let order = from.byte().filter(|order| ORDERS.contains(order))?;
-            let (size, next_snap, created) = (from.u64()?, from.u64()?, from.u64()?);
+            // The last number is the head's.
+            let (size, next_snap) = (bytes_of(from)?, from.u64().filter(|next| (1..HEAD).contains(next))?);
+            let created = from.u64()?;
             let work = match (from.byte()?, from.u64()?) {
                 (0, 0) => Work::None,
-                (1, size) => Work::Shrink(size),
-                (2, snap) => Work::Rollback(snap),
+                (1, size) if size <= MAX_IMAGE => Work::Shrink(size),
+                (2, snap) if snap < next_snap => Work::Rollback(snap),
                 _ => return None,
             };
             let parent = match from.0.is_empty() {
                 true => None,
-                false => Some(ParentLink { image: from.u64()?, snap: from.u64()?, overlap: from.u64()? }),
+                false => Some(ParentLink { image: from.u64()?, snap: from.u64()?, overlap: bytes_of(from)? }),
             };
             Some(Header { size, order, next_snap, created, parent, work })
         })
@@ -159,7 +167,7 @@ impl Snap {
 
     pub fn decode(bytes: &[u8]) -> Option<Snap> {
         unsealed(bytes, |from| {
-            let (size, overlap, created) = (from.u64()?, from.u64()?, from.u64()?);
+            let (size, overlap, created) = (bytes_of(from)?, bytes_of(from)?, from.u64()?);
             let going = match from.byte()? {
                 0 => false,
                 1 => true,

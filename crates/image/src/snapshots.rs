@@ -1,11 +1,12 @@
 //! Snapshots: how they come and go.
 
-use crate::images::{Images, created, no_snapshot};
+use crate::images::{Images, created, no_image, no_snapshot};
 use crate::names::{ALL, HEAD, check, header};
 use crate::objects::{Core, State, snap_key};
 use crate::records::Snap;
 use imbrex_bluestore::Transaction;
 use imbrex_device::{Code, Error, Result};
+use std::sync::RwLockWriteGuard;
 
 /// Pieces that one transaction changes.
 pub(crate) const BATCH: usize = 64;
@@ -18,11 +19,14 @@ impl Images {
     pub fn snapshot(&self, name: &str, snapshot: &str) -> Result<()> {
         check(snapshot)?;
         let core = self.named(&mut self.lock(), name)?;
-        let mut state = core.alone();
+        let mut state = core.settled(name)?;
         if state.snap(snapshot).is_some() {
             return Err(Error::refused(Code::Exists, name, format!("this image has a snapshot {snapshot:?}")));
         }
         let id = state.header.next_snap;
+        if id >= HEAD - 1 {
+            return Err(Error::refused(Code::NoSpace, name, "this image has had as many snapshots as can be"));
+        }
         let (size, overlap) = (state.header.size, state.overlap(None));
         let snap = Snap { name: snapshot.to_owned(), size, overlap, created: created(), going: false };
         let next = crate::records::Header { next_snap: id + 1, ..state.header.clone() };
@@ -44,8 +48,14 @@ impl Images {
         // Nobody makes a clone of it meanwhile.
         let mut open = self.lock();
         let core = self.named(&mut open, name)?;
-        let mut state = core.alone();
-        let id = state.snap(snapshot).ok_or_else(|| no_snapshot(name, snapshot))?;
+        let mut state = core.settled(name)?;
+        let mut going = state.snaps.iter().filter(|(_, snap)| snap.going && snap.name == snapshot).map(|(id, _)| *id);
+        let Some(id) = state.snap(snapshot) else {
+            // An earlier removal has failed in the middle.
+            let id = going.next().ok_or_else(|| no_snapshot(name, snapshot))?;
+            drop((open, state));
+            return core.finish_snapshot(id);
+        };
         let clones = self.clones_of(&core, id)?;
         if clones > 0 {
             let sentence = format!("the snapshot {snapshot:?} has {clones} clones; flatten or remove them before");
@@ -92,7 +102,7 @@ impl Core {
             let object = self.object(number, going);
             let Some(epochs) = self.epochs(&object)? else { continue };
             let kept = snaps.iter().filter(|snap| **snap < going).max().copied().unwrap_or(0).max(epochs.born);
-            match state.snaps.range(kept + 1..going).next_back() {
+            match state.snaps.range(kept + 1..going).rfind(|(_, snap)| !snap.going) {
                 Some((heir, _)) => transaction.rename(ALL, &object, &self.object(number, *heir)),
                 None => transaction.remove(ALL, &object),
             };
@@ -102,9 +112,24 @@ impl Core {
 
     /// Goes on with what a process that ended has begun.
     pub fn resume(&self) -> Result<()> {
-        let going: Vec<u64> = self.state().snaps.iter().filter(|(_, snap)| snap.going).map(|(id, _)| *id).collect();
-        going.into_iter().try_for_each(|id| self.finish_snapshot(id))?;
+        self.finish_snapshots()?;
         self.finish_work(&mut self.alone())
+    }
+
+    /// Snapshots that are nobody's any more go.
+    pub fn finish_snapshots(&self) -> Result<()> {
+        let going: Vec<u64> = self.state().snaps.iter().filter(|(_, snap)| snap.going).map(|(id, _)| *id).collect();
+        going.into_iter().try_for_each(|id| self.finish_snapshot(id))
+    }
+
+    /// The state alone, of an image that is there and in the middle of nothing.
+    pub fn settled(&self, name: &str) -> Result<RwLockWriteGuard<'_, State>> {
+        let mut state = self.alone();
+        if state.gone {
+            return Err(no_image(name));
+        }
+        self.finish_work(&mut state)?;
+        Ok(state)
     }
 
     /// Objects of pieces from one on go, those of this snapshot or all.
