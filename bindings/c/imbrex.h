@@ -1,11 +1,11 @@
 /*
- * The C API of Imbrex: files, chunks, keys with values, and block images, on zoned drives.
+ * The C API of Imbrex: files, chunks, keys with values, objects, and block images, on zoned drives.
  *
  * Made by cbindgen of the sources in bindings/c/src; change those, not this file.
  *
  * Ownership. Handles are opaque and belong to the caller, who gives each back exactly once to its `_free` function
  * (`imbrex_fs_close` for a file system, `imbrex_chunk_close` for a chunk store, `imbrex_kv_close` for a space of a key-value
- * store, `imbrex_images_close` and `imbrex_image_close` for images); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a file system may be closed before
+ * store, `imbrex_store_close` for an object store, `imbrex_images_close` and `imbrex_image_close` for images); all of these accept NULL and then do nothing. A handle keeps alive what it needs: a file system may be closed before
  * the files that were opened on it. Strings that are returned belong to the library and live as long as the handle that they
  * came from.
  *
@@ -217,6 +217,15 @@ typedef struct imbrex_random imbrex_random;
 // A file that is read. Any number of threads may use it at once. It sees what is appended while it is open.
 typedef struct imbrex_reader imbrex_reader;
 
+// An open object store. Any number of threads may use it at once.
+typedef struct imbrex_store imbrex_store;
+
+// Objects, or pairs of a key and a value, in order; or sentences. It does not change; any thread may look at it.
+typedef struct imbrex_store_list imbrex_store_list;
+
+// Steps that happen together or not at all, in the order in which they are added. One thread may change it at a time.
+typedef struct imbrex_store_transaction imbrex_store_transaction;
+
 // A file that is appended to. One thread may append, truncate or close at a time; others may sync and ask meanwhile.
 typedef struct imbrex_writer imbrex_writer;
 
@@ -410,6 +419,62 @@ typedef struct {
   // It is a clone, and has what it has not changed of its parent.
   bool clone;
 } imbrex_image_info;
+
+// A part of a pool. Its objects' hashes have the same lowest bits as `seed`.
+typedef struct {
+  // Which pool.
+  int64_t pool;
+  // The lowest bits of its objects' hashes.
+  uint32_t seed;
+} imbrex_store_collection;
+
+// What an object is called. Any bytes will do for name and namespace, up to 4,096 each; they need not end with a zero byte.
+typedef struct {
+  // Which pool.
+  int64_t pool;
+  // Decides in which collection of the pool it is. imbrex_store_hash() gives one.
+  uint32_t hash;
+  // Names of one namespace stand together. NULL where it is empty.
+  const void *namespace_;
+  // Bytes of the namespace.
+  size_t namespace_len;
+  // Its name there. NULL where it is empty.
+  const void *name;
+  // Bytes of the name.
+  size_t name_len;
+  // Of which snapshot: the caller's number.
+  uint64_t snap;
+  // Which generation: the caller's number.
+  uint64_t generation;
+} imbrex_store_object;
+
+// What a caller expects of an object.
+typedef struct {
+  // It will be this long, in bytes; 0: unknown.
+  uint64_t object;
+  // It is written in pieces of so many bytes; 0: unknown.
+  uint64_t write;
+  // It is written once, or only appended to, and read in long pieces.
+  bool immutable;
+  // It will be gone soon.
+  bool short_lived;
+} imbrex_store_hint;
+
+// How full a store is, in bytes where nothing else is said.
+typedef struct {
+  // Objects.
+  uint64_t objects;
+  // Of all objects, holes with them.
+  uint64_t bytes;
+  // Of blocks that objects name on the drive, each once however many share it.
+  uint64_t stored;
+  // Of blocks that wait in the metadata.
+  uint64_t deferred;
+  // Of zones that are free for the store.
+  uint64_t free;
+  // That the cleaner has moved since the opening.
+  uint64_t moved;
+} imbrex_store_usage;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1122,6 +1187,237 @@ imbrex_error *imbrex_image_extent(const imbrex_image *image,
                                   uint64_t len,
                                   bool *stored,
                                   uint64_t *out);
+
+// Opens the object store of a URI, as "imbrex:///dev/sdb" or "imbrex:///data/drive.img?cache=256M"; what a crash has left is recovered. A process has one store of
+// a drive: opening it again gives another handle of the same. The drive is released when the last is given back. With format=on in the URI a drive that is not
+// formatted is formatted first. IMBREX_LOG counts as with imbrex_fs_open().
+imbrex_error *imbrex_store_open(const char *uri,
+                                imbrex_store **out);
+
+// Gives a store back. The last handle makes durable what was queued; an error of that is only logged, so call imbrex_store_sync() before. NULL is fine.
+void imbrex_store_close(imbrex_store *store);
+
+// A hash of a namespace and a name, as `imbrex store` gives its objects: CRC-32C of both.
+uint32_t imbrex_store_hash(const void *namespace_, size_t namespace_len, const void *name, size_t name_len);
+
+// A transaction without steps.
+imbrex_error *imbrex_store_transaction_new(imbrex_store_transaction **out);
+
+// Gives a transaction back that was not queued. NULL is fine.
+void imbrex_store_transaction_free(imbrex_store_transaction *transaction);
+
+// Makes a collection of the objects of its pool whose hashes have the same lowest `bits` bits as its seed, 0 to 32.
+imbrex_error *imbrex_store_create_collection(imbrex_store_transaction *transaction,
+                                             imbrex_store_collection collection,
+                                             uint8_t bits);
+
+// The collection, which must be empty, is gone.
+imbrex_error *imbrex_store_remove_collection(imbrex_store_transaction *transaction, imbrex_store_collection collection);
+
+// The collection goes by one bit more, and `into` is made of the objects for which that bit is one: its seed is that of `collection` with the bit. Two records change,
+// however many objects there are.
+imbrex_error *imbrex_store_split_collection(imbrex_store_transaction *transaction,
+                                            imbrex_store_collection collection,
+                                            imbrex_store_collection into);
+
+// The collection's objects are those of `into`, from which imbrex_store_split_collection() would have taken them.
+imbrex_error *imbrex_store_merge_collection(imbrex_store_transaction *transaction,
+                                            imbrex_store_collection collection,
+                                            imbrex_store_collection into);
+
+// The object is there.
+imbrex_error *imbrex_store_touch(imbrex_store_transaction *transaction,
+                                 imbrex_store_collection collection,
+                                 const imbrex_store_object *object);
+
+// `len` bytes stand at `offset`. The bytes are copied. An object that ends before that has zeros between.
+imbrex_error *imbrex_store_write(imbrex_store_transaction *transaction,
+                                 imbrex_store_collection collection,
+                                 const imbrex_store_object *object,
+                                 uint64_t offset,
+                                 const void *buffer,
+                                 size_t len);
+
+// `len` zeros stand at `offset`, and take no room.
+imbrex_error *imbrex_store_zero(imbrex_store_transaction *transaction,
+                                imbrex_store_collection collection,
+                                const imbrex_store_object *object,
+                                uint64_t offset,
+                                uint64_t len);
+
+// The object has this size. What is new is zeros.
+imbrex_error *imbrex_store_truncate(imbrex_store_transaction *transaction,
+                                    imbrex_store_collection collection,
+                                    const imbrex_store_object *object,
+                                    uint64_t size);
+
+// The object is gone.
+imbrex_error *imbrex_store_remove(imbrex_store_transaction *transaction,
+                                  imbrex_store_collection collection,
+                                  const imbrex_store_object *object);
+
+// The object is called `new_name`, which no object of the collection has.
+imbrex_error *imbrex_store_rename(imbrex_store_transaction *transaction,
+                                  imbrex_store_collection collection,
+                                  const imbrex_store_object *object,
+                                  const imbrex_store_object *new_name);
+
+// `clone`, of the same collection, is what the object is: bytes, attributes, omap. It shares the bytes, which are not copied.
+imbrex_error *imbrex_store_clone(imbrex_store_transaction *transaction,
+                                 imbrex_store_collection collection,
+                                 const imbrex_store_object *object,
+                                 const imbrex_store_object *clone);
+
+// `len` bytes of the object, from `from` on, stand in `other` at `at`. Whole blocks of 4 KiB are shared where `other` is another object and both offsets have the same
+// distance from one.
+imbrex_error *imbrex_store_clone_range(imbrex_store_transaction *transaction,
+                                       imbrex_store_collection collection,
+                                       const imbrex_store_object *object,
+                                       const imbrex_store_object *other,
+                                       uint64_t from,
+                                       uint64_t len,
+                                       uint64_t at);
+
+// What is to be expected of the object's next writes.
+imbrex_error *imbrex_store_set_hint(imbrex_store_transaction *transaction,
+                                    imbrex_store_collection collection,
+                                    const imbrex_store_object *object,
+                                    imbrex_store_hint hint);
+
+// The object has an attribute of this name and value beside its others: a name of 256 bytes at most, a value of 65,536, and 1 MiB of all together.
+imbrex_error *imbrex_store_set_attribute(imbrex_store_transaction *transaction,
+                                         imbrex_store_collection collection,
+                                         const imbrex_store_object *object,
+                                         const void *name,
+                                         size_t name_len,
+                                         const void *value,
+                                         size_t value_len);
+
+// The object has no attribute of this name; with NULL and 0 it has none at all.
+imbrex_error *imbrex_store_remove_attribute(imbrex_store_transaction *transaction,
+                                            imbrex_store_collection collection,
+                                            const imbrex_store_object *object,
+                                            const void *name,
+                                            size_t name_len);
+
+// The object's omap has a pair of this key and value beside its others: a key of 32 KiB at most, a value of 16 MiB.
+imbrex_error *imbrex_store_omap_set(imbrex_store_transaction *transaction,
+                                    imbrex_store_collection collection,
+                                    const imbrex_store_object *object,
+                                    const void *key,
+                                    size_t key_len,
+                                    const void *value,
+                                    size_t value_len);
+
+// The object's omap has no key from `from` on and before `to`. With NULL and 0 for `to` it has not the key `from`.
+imbrex_error *imbrex_store_omap_remove(imbrex_store_transaction *transaction,
+                                       imbrex_store_collection collection,
+                                       const imbrex_store_object *object,
+                                       const void *from,
+                                       size_t from_len,
+                                       const void *to,
+                                       size_t to_len);
+
+// The object's omap has no keys and no header.
+imbrex_error *imbrex_store_omap_clear(imbrex_store_transaction *transaction,
+                                      imbrex_store_collection collection,
+                                      const imbrex_store_object *object);
+
+// The object's omap has this header.
+imbrex_error *imbrex_store_omap_set_header(imbrex_store_transaction *transaction,
+                                           imbrex_store_collection collection,
+                                           const imbrex_store_object *object,
+                                           const void *header,
+                                           size_t len);
+
+// Makes the changes of a transaction, all of them or none; from then on everybody sees them. The transaction is empty then, whatever happens, and may take new steps.
+// `ticket`, which may be NULL, is for imbrex_store_wait(). Transactions become durable in the order of these calls.
+imbrex_error *imbrex_store_queue(const imbrex_store *store,
+                                 imbrex_store_transaction *transaction,
+                                 uint64_t *ticket);
+
+// Returns when a transaction that was queued, and all before it, survive the end of the process, or with `durable` a loss of power.
+imbrex_error *imbrex_store_wait(const imbrex_store *store,
+                                uint64_t ticket,
+                                bool durable);
+
+// Makes the changes of a transaction, and returns when they are durable. The transaction is empty then, whatever happens.
+imbrex_error *imbrex_store_commit(const imbrex_store *store, imbrex_store_transaction *transaction);
+
+// All that was queued is durable when it returns.
+imbrex_error *imbrex_store_sync(const imbrex_store *store);
+
+// Reads bytes of an object from `offset` on: `len` of them, or fewer where it ends; how many is stored in `out`.
+imbrex_error *imbrex_store_read(const imbrex_store *store,
+                                imbrex_store_collection collection,
+                                const imbrex_store_object *object,
+                                uint64_t offset,
+                                void *buffer,
+                                size_t len,
+                                size_t *out);
+
+// The size of an object in bytes. IMBREX_NOT_FOUND: there is no such object.
+imbrex_error *imbrex_store_size(const imbrex_store *store,
+                                imbrex_store_collection collection,
+                                const imbrex_store_object *object,
+                                uint64_t *out);
+
+// The attributes of an object, as a list of names and values.
+imbrex_error *imbrex_store_attributes(const imbrex_store *store,
+                                      imbrex_store_collection collection,
+                                      const imbrex_store_object *object,
+                                      imbrex_store_list **out);
+
+// Pairs of an object's omap from the key `from` on, `most` at most. A list of fewer is the last. The next one begins with the key behind its last: that key and a zero byte.
+imbrex_error *imbrex_store_omap(const imbrex_store *store,
+                                imbrex_store_collection collection,
+                                const imbrex_store_object *object,
+                                const void *from,
+                                size_t from_len,
+                                size_t most,
+                                imbrex_store_list **out);
+
+// The header of an object's omap, as a list of one entry whose value it is; of none where there is no header.
+imbrex_error *imbrex_store_omap_header(const imbrex_store *store,
+                                       imbrex_store_collection collection,
+                                       const imbrex_store_object *object,
+                                       imbrex_store_list **out);
+
+// Objects of a collection in the order of their hashes with the bits reversed, then of namespace, name, snapshot and generation: from `from` on, or from the first where that is NULL,
+// `most` at most. A list of fewer is the last. The next one begins with the last object of this one, with a generation that is one higher.
+imbrex_error *imbrex_store_objects(const imbrex_store *store,
+                                   imbrex_store_collection collection,
+                                   const imbrex_store_object *from,
+                                   size_t most,
+                                   imbrex_store_list **out);
+
+// Makes all durable, and compares all records, with `deep` also all bytes with their checksums. `out`: a list of sentences about what is wrong.
+imbrex_error *imbrex_store_check(const imbrex_store *store,
+                                 bool deep,
+                                 imbrex_store_list **out);
+
+// Says how full a store is.
+imbrex_error *imbrex_store_stat(const imbrex_store *store, imbrex_store_usage *out);
+
+// How many entries; 0 for NULL.
+size_t imbrex_store_list_len(const imbrex_store_list *list);
+
+// The key of an entry, or the name of an attribute, and how many bytes it has in `len`, which may be NULL. Valid as long as the list; NULL beyond its end.
+const void *imbrex_store_list_key(const imbrex_store_list *list,
+                                  size_t index,
+                                  size_t *len);
+
+// The value of an entry, and how many bytes it has in `len`, which may be NULL. Valid as long as the list; NULL beyond its end.
+const void *imbrex_store_list_value(const imbrex_store_list *list, size_t index, size_t *len);
+
+// An object of the list. Its names are valid as long as the list. False beyond its end.
+bool imbrex_store_list_object(const imbrex_store_list *list, size_t index, imbrex_store_object *out);
+
+// A sentence of the list. Valid as long as the list; NULL beyond its end.
+const char *imbrex_store_list_text(const imbrex_store_list *list, size_t index);
+
+// Gives a list back. NULL is fine.
+void imbrex_store_list_free(imbrex_store_list *list);
 
 #ifdef __cplusplus
 }  // extern "C"

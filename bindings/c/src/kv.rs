@@ -163,7 +163,7 @@ pub struct imbrex_kv_figures {
 ///
 /// # Safety
 /// `data` is valid for reads of `len` bytes, or `len` is 0.
-unsafe fn bytes<'a>(data: *const c_void, len: usize, most: usize, what: &str) -> Result<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(data: *const c_void, len: usize, most: usize, what: &str) -> Result<&'a [u8]> {
     match (len, data.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(invalid(&format!("a {what} is NULL"))),
@@ -209,7 +209,7 @@ unsafe fn end_of<'a>(data: *const c_void, len: usize) -> Result<Option<&'a [u8]>
 ///
 /// # Safety
 /// `pointer` is NULL or points to a live `T` of this library that nobody else uses meanwhile.
-unsafe fn exclusive<'a, T>(pointer: *mut T) -> Result<&'a mut T> {
+pub(crate) unsafe fn exclusive<'a, T>(pointer: *mut T) -> Result<&'a mut T> {
     // SAFETY: as required of the caller.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid("a handle is NULL"))
 }
@@ -557,7 +557,7 @@ pub unsafe extern "C" fn imbrex_kv_multi_get(
 ///
 /// # Safety
 /// `len` is NULL or valid for writes.
-unsafe fn shown(bytes: Option<&[u8]>, len: *mut usize) -> *const c_void {
+pub(crate) unsafe fn shown(bytes: Option<&[u8]>, len: *mut usize) -> *const c_void {
     if !len.is_null() {
         // SAFETY: not NULL, and valid as required of the caller.
         unsafe { len.write(bytes.map_or(0, <[u8]>::len)) };

@@ -24,6 +24,7 @@ mod kv;
 mod log;
 mod metrics;
 mod names;
+mod store;
 
 pub use chunk::*;
 pub use error::{imbrex_code, imbrex_error, imbrex_error_code, imbrex_error_free, imbrex_error_message};
@@ -34,3 +35,4 @@ pub use kv::*;
 #[doc(hidden)]
 pub use metrics::fuzz_metrics_variable;
 pub use names::*;
+pub use store::*;

@@ -9,7 +9,7 @@ fn the_header_is_current() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for source in ["error", "fs", "file", "chunk", "names", "kv", "image"] {
+    for source in ["error", "fs", "file", "chunk", "names", "kv", "image", "store"] {
         builder = builder.with_src(here.join(format!("src/{source}.rs")));
     }
     let mut made = Vec::new();
@@ -33,6 +33,7 @@ fn the_header_is_current() {
         include_str!("../src/names.rs"),
         include_str!("../src/kv.rs"),
         include_str!("../src/image.rs"),
+        include_str!("../src/store.rs"),
     ];
     for source in sources {
         for rest in source.split("extern \"C\" fn imbrex_").skip(1) {

@@ -31,6 +31,13 @@ pub struct BlueStore(Arc<Core>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// Its number, for those who cannot keep it otherwise: [`BlueStore::ticket`] makes it a ticket again.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What transactions survive that somebody has waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survives {
@@ -180,6 +187,11 @@ impl BlueStore {
             }
         }
         draft.publish(callbacks).map(Ticket)
+    }
+
+    /// The ticket of this number; `None`: none of this opening has it.
+    pub fn ticket(&self, number: u64) -> Option<Ticket> {
+        (number <= self.0.state().group).then_some(Ticket(number))
     }
 
     /// Returns when the transaction is durable, and all that were queued before it.

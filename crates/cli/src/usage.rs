@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(meant("imbrex fs remove x.img /a"), "rm");
         assert!(meant("imbrex chunk mv x.img a b").contains("rm"));
         assert_eq!(meant("imbrex drive init x.img"), "create");
-        assert_eq!(meant("imbrex ls x.img"), "fs ls, chunk ls, kv ls, store ls");
-        assert_eq!(meant("imbrex delete x.img"), "drive rm, fs rm, chunk rm, kv rm, store rm");
+        assert_eq!(meant("imbrex ls x.img"), "fs ls, chunk ls, kv ls, store ls, image ls");
+        assert_eq!(meant("imbrex delete x.img"), "drive rm, fs rm, chunk rm, kv rm, store rm, image rm");
         assert_eq!(meant("imbrex fs --json fsck x.img"), "check");
         assert_eq!(meant("imbrex fs nonsense"), "");
         // No row is for nothing.

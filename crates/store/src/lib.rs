@@ -18,6 +18,6 @@ mod metadata;
 
 pub use engine::{Options, Store, Watch};
 pub use imbrex_bluestore::{
-    BlueStore, CollectionId, Hint, ObjectId, Page, Pair, Report, Stat, Ticket, Transaction, Usage,
+    BlueStore, CollectionId, Hint, ObjectId, Page, Pair, Report, Stat, Survives, Ticket, Transaction, Usage,
 };
 pub use metadata::Metadata;
