@@ -1,5 +1,6 @@
 //! `imbrex bench`: experiments on drives whose time is modelled.
 
+use crate::installed;
 use crate::known;
 use crate::output::{Failure, Outcome, print, print_json};
 use imbrex_bench::experiment::agreement::{self, Agreement};
@@ -157,14 +158,10 @@ impl Watcher for Bar {
     }
 }
 
-/// Where the plug-ins are: beside the program, as `make build` leaves them, or in the directory of libraries next to it, as `make install` and Debian packages do.
+/// Where the plug-ins are; where there are none, beside this program.
 fn libraries() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned)).unwrap_or_default();
-    let lib = beside.join("../lib");
-    // Where Debian packages put libraries.
-    let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
-    let places = [beside.clone(), lib, multiarch];
-    places.into_iter().find(|place| place.join("librocksdb_imbrex.so").exists()).unwrap_or(beside)
+    let [beside, ..] = installed::directories();
+    installed::with("librocksdb_imbrex.so").unwrap_or(beside)
 }
 
 fn list(args: &List) -> Outcome {

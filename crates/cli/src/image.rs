@@ -1,6 +1,7 @@
 //! `imbrex image …`: block images on an object store. Where another process serves them, it does what a command asks for.
 
 use crate::engine::Named;
+use crate::installed;
 use crate::output::{Failure, Outcome, number_of, print, print_json, size, written};
 use clap::Subcommand;
 use imbrex_device::Error;
@@ -275,19 +276,12 @@ fn ls(args: Ls) -> Outcome {
     Ok(())
 }
 
-/// Where the plug-in is: beside this program, or in the directory of libraries beside its own.
+/// Where the plug-in is.
 fn plugin() -> Result<PathBuf, Failure> {
     const NAME: &str = "nbdkit_imbrex.so";
-    let own = std::env::current_exe().ok().and_then(|own| own.canonicalize().ok());
-    let dir = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let beside = [dir.join(NAME), dir.join("../lib").join(NAME)];
-    beside.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        let sentence = format!(
-            "{NAME} is neither in {} nor in ../lib; `make build` makes it, or name it with --plugin",
-            dir.display()
-        );
-        Failure::failed(sentence)
-    })
+    let sentence = "it is neither beside this program nor in ../lib; `make build` makes it, or name it with --plugin";
+    let found = installed::with(NAME).map(|dir| dir.join(NAME));
+    found.ok_or_else(|| Failure::failed(format!("{NAME}: {sentence}")))
 }
 
 /// KEY=VALUE, which stands behind the plug-in. What else there is are options, and their values.

@@ -13,6 +13,7 @@ mod drive;
 mod engine;
 mod fs;
 mod image;
+mod installed;
 mod kernel;
 mod known;
 mod kv;
