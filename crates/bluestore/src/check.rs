@@ -13,9 +13,10 @@ use crate::core::{Core, Preparing};
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
-use crate::run::{RunHeader, RunPiece};
+use crate::read::is_of_bytes;
+use crate::run::RunPiece;
 use crate::table::Sums;
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{Cause, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What a check has found.
@@ -82,24 +83,17 @@ impl Check<'_> {
 
     /// Reads the headers of all runs, zone by zone, until something else stands there.
     fn read_headers(&mut self) -> Result<()> {
-        let zones: Vec<_> = self.core.state().table.iter().map(|(zone, z)| (zone, z.life)).collect();
-        let volume = self.core.tenant.volume();
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let core = self.core;
+        let zones: Vec<_> = core.state().table.iter().map(|(zone, z)| (zone, z.life)).collect();
         for (zone, life) in zones {
-            let (start, end) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
-            let mut at = 1u64;
-            while at < end {
-                match volume.read(&mut block, start + at * BLOCK, Tag::new(Cause::Recovery)) {
-                    Err(error) if is_of_bytes(&error) || matches!(error.fault, Fault::InvalidInput(_)) => break,
-                    read => read?,
-                }
-                let Some(header) = RunHeader::decode(&block).filter(|header| header.life == life) else { break };
-                at += 1;
+            let read = core.each_run(zone, life, Cause::Recovery, |mut at, header| {
                 for piece in header.pieces {
-                    self.runs.insert((zone, at as u32), piece);
-                    at += u64::from(piece.blocks);
+                    self.runs.insert((zone, at), piece);
+                    at += piece.blocks;
                 }
-            }
+            });
+            // What cannot be read is told with the blobs that stand there.
+            read.or_else(|error| if is_of_bytes(&error) { Ok(()) } else { Err(error) })?;
         }
         Ok(())
     }
@@ -304,8 +298,4 @@ fn agree(blob: &Blob, named: &[u32]) -> bool {
             let all: u64 = named.iter().map(|n| u64::from(*n)).sum();
             counts.iter().all(|count| *count >= most && u64::from(*count) <= all)
         })
-}
-
-fn is_of_bytes(error: &Error) -> bool {
-    matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
 }

@@ -3,18 +3,18 @@
 //! Headers of runs say which blobs a zone had. Their records say what of them still stands there. That is read, compared with its checksums, and written with the next group, whose
 //! records name the copies. What has changed meanwhile stays as it is, and its copy is dead.
 
-use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::Core;
 use crate::data::{Stream, Todo};
 use crate::lock::lock;
-use crate::run::{RunHeader, RunPiece};
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
+use crate::read::is_of_bytes;
+use crate::run::RunPiece;
+use crate::table::Zone;
+use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
 use imbrex_zones::clean::choose::cost_benefit;
 use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-
-const CLEAN: Tag = Tag::new(Cause::Cleaning);
 
 /// Whether enough is dead of a zone: headers of runs and rests at its end are no gain, since the copies have them, too.
 fn is_worth_it(live: u64, capacity: u64) -> bool {
@@ -51,25 +51,10 @@ impl Core {
 
     /// Blobs that a zone has had, in its order, as its headers of runs say.
     fn blobs_of(&self, zone: u32, life: u64) -> Result<VecDeque<BlobId>> {
-        let volume = self.tenant.volume();
-        let (start, capacity) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
-        let (mut all, mut known, mut at) = (VecDeque::new(), BTreeSet::new(), 1);
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
-        while at < capacity {
-            match volume.read(&mut block, start + at * BLOCK, CLEAN) {
-                Ok(()) => {}
-                // Behind what was written.
-                Err(error) if !matches!(error.fault, Fault::Media { .. } | Fault::Offline) => break,
-                Err(error) => return Err(error),
-            }
-            let Some(header) = RunHeader::decode(&block).filter(|header| header.life == life) else { break };
-            for piece in &header.pieces {
-                if known.insert(piece.blob) {
-                    all.push_back(piece.blob);
-                }
-            }
-            at += 1 + header.pieces.iter().map(|piece| u64::from(piece.blocks)).sum::<u64>();
-        }
+        let (mut all, mut known) = (VecDeque::new(), BTreeSet::new());
+        self.each_run(zone, life, Cause::Cleaning, |_, header| {
+            all.extend(header.pieces.iter().map(|piece| piece.blob).filter(|blob| known.insert(*blob)));
+        })?;
         Ok(all)
     }
 
@@ -92,18 +77,14 @@ impl Residents for Core {
         let volume = self.tenant.volume();
         let candidates: Vec<Candidate> = {
             let state = self.state();
-            let closed =
-                state.table.iter().filter(|(zone, z)| !z.open && z.live > 0 && !unread.contains(&(*zone, z.life)));
-            let closed = closed.filter(|(zone, z)| is_worth_it(z.live, volume.capacity(ZoneId(*zone)) / BLOCK - 1));
-            let candidate = |(zone, z): (u32, &crate::table::Zone)| Candidate {
-                zone,
-                life: z.life,
-                live: z.live,
-                capacity: volume.capacity(ZoneId(zone)) / BLOCK - 1,
-                age: state.group - z.touched,
-                ..Candidate::default()
+            let closed = state.table.iter().filter(|(_, z)| !z.open && z.live > 0);
+            let candidate = |(zone, z): (u32, &Zone)| {
+                let capacity = volume.capacity(ZoneId(zone)) / BLOCK - 1;
+                let may = is_worth_it(z.live, capacity) && !unread.contains(&(zone, z.life));
+                let age = state.group - z.touched;
+                may.then_some(Candidate { zone, life: z.life, live: z.live, capacity, age, ..Candidate::default() })
             };
-            closed.map(candidate).collect()
+            closed.filter_map(candidate).collect()
         };
         search.choose(cost_benefit, candidates.into_iter())
     }
@@ -115,7 +96,8 @@ impl Residents for Core {
             _ => match self.blobs_of(zone, life) {
                 Ok(listed) => listed,
                 Err(error) => {
-                    tracing::warn!(%error, zone, "what a zone has cannot be read");
+                    tracing::warn!(%error, zone, "what a zone has cannot be read; it is left as it is");
+                    self.note_unread(zone, false);
                     return Vec::new();
                 }
             },
@@ -132,7 +114,8 @@ impl Residents for Core {
                 Err(error) => tracing::warn!(%error, %id, "a blob cannot be moved"),
             }
         }
-        lock(&self.cleaning).listed = Some((zone, life, listed));
+        // Whoever asks again looks at the zone again: what had no room is there still.
+        lock(&self.cleaning).listed = (!listed.is_empty()).then_some((zone, life, listed));
         all
     }
 
@@ -154,9 +137,7 @@ impl Residents for Core {
                     read.push(*run);
                 }
                 Ok(None) => {}
-                Err(error) if matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline) => {
-                    return Err(Failed::Unread(error));
-                }
+                Err(error) if is_of_bytes(&error) => return Err(Failed::Unread(error)),
                 Err(error) => return Err(Failed::Other(error)),
             }
         }
@@ -174,12 +155,8 @@ impl Residents for Core {
     }
 
     fn switch(&self, copies: Vec<Todo>) -> Result<u64> {
-        let mut by_zone: BTreeMap<u32, Vec<Todo>> = BTreeMap::new();
-        for copy in copies {
-            let zone = copy.from.map_or(u32::MAX, |place: Place| place.zone);
-            by_zone.entry(zone).or_default().push(copy);
-        }
-        by_zone.into_iter().try_fold(0, |moved, (zone, copies)| Ok(moved + self.move_out(zone, copies)? * BLOCK))
+        // All of one victim.
+        Ok(self.move_out(copies)? * BLOCK)
     }
 
     fn commit(&self) -> Result<()> {

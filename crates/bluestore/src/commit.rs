@@ -64,8 +64,8 @@ pub(crate) enum Also {
     Nothing,
     /// Blobs that earlier groups have deferred get places.
     Pack,
-    /// This moves out of a zone, as far as it still stands there.
-    Move(u32, Vec<Todo>),
+    /// This moves out of one zone, as far as it still stands there.
+    Move(Vec<Todo>),
 }
 
 impl Core {
@@ -193,13 +193,13 @@ impl Core {
         Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")
     }
 
-    /// Moves what stands in a zone elsewhere, with what has gathered. Returns how many blocks have moved.
+    /// Moves what stands in one zone elsewhere, with what has gathered. Returns how many blocks have moved.
     ///
     /// # Errors
     /// As [`Core::keep`].
-    pub fn move_out(&self, zone: u32, todo: Vec<Todo>) -> Result<u64> {
+    pub fn move_out(&self, todo: Vec<Todo>) -> Result<u64> {
         let leading = Leading(self, self.committing.take());
-        let moved = self.commit_one(Also::Move(zone, todo));
+        let moved = self.commit_one(Also::Move(todo));
         drop(leading);
         self.tell();
         moved
@@ -210,8 +210,8 @@ impl Core {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
         }
-        let mut group = self.begin(match also {
-            Also::Move(zone, _) => Some(zone),
+        let mut group = self.begin(match &also {
+            Also::Move(todo) => todo.first().and_then(|todo| todo.from).map(|from| from.zone),
             _ => None,
         });
         let number = group.number;
@@ -257,7 +257,7 @@ impl Core {
         let known = match also {
             Also::Nothing => Known::new(),
             Also::Pack => self.deferred(&mut todo)?,
-            Also::Move(_, moves) => self.of_kv(moves, &mut todo)?,
+            Also::Move(moves) => self.of_kv(moves, &mut todo)?,
         };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
         if !placed.is_empty() {

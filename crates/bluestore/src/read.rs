@@ -6,7 +6,8 @@ use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::omap;
 use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
-use imbrex_device::{AlignedBuf, Code, Result};
+use crate::run::RunHeader;
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -35,7 +36,37 @@ pub struct Page<T, N> {
     pub next: Option<N>,
 }
 
+/// Whether the drive does not give bytes, or others than were written.
+pub(crate) fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
+}
+
 impl Core {
+    /// The runs of a zone, with the blocks where their data begin, until something else stands there.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn each_run(&self, zone: u32, life: u64, cause: Cause, mut one: impl FnMut(u32, RunHeader)) -> Result<()> {
+        let volume = self.tenant.volume();
+        let (start, end) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
+        let (mut block, mut at) = (AlignedBuf::zeroed(BLOCK as usize), 1);
+        while at < end {
+            match volume.read(&mut block, start + at * BLOCK, Tag::new(cause)) {
+                // Behind what was written.
+                Err(error) if matches!(error.fault, Fault::InvalidInput(_)) => break,
+                read => read?,
+            }
+            let Some(header) = RunHeader::decode(&block).filter(|header| header.life == life) else { break };
+            let blocks: u64 = header.pieces.iter().map(|piece| u64::from(piece.blocks)).sum();
+            if at + 1 + blocks > end {
+                break;
+            }
+            one(at as u32 + 1, header);
+            at += 1 + blocks;
+        }
+        Ok(())
+    }
+
     fn bits(&self, collection: CollectionId) -> Result<u8> {
         let record = self.get(Family::Collections, &collection.key())?;
         let record = record.ok_or_else(|| self.refuse(Code::NotFound, format!("{collection} does not exist")))?;

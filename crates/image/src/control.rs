@@ -90,22 +90,12 @@ impl Images {
 
 /// Where the socket of a drive's images is: in a directory of this user beside what survives a process, in `IMBREX_SHM_DIR` or `/dev/shm`. `drive`: its path. `None`: nothing can be there.
 pub fn socket_of(drive: &Path) -> Option<PathBuf> {
-    let path = drive.canonicalize().ok()?;
-    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-    // Two sums, so that no two drives of a machine meet.
-    let sums = (crc32c::crc32c(bytes), crc32c::crc32c_append(0x1234_5678, bytes));
+    // No two files of a machine share these.
+    let about = fs::metadata(drive).ok()?;
     let dir = std::env::var_os("IMBREX_SHM_DIR").filter(|dir| !dir.is_empty());
     let dir = dir.map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(20)
-        .collect::<String>();
     let own = dir.join(format!("imbrex-images-{}", rustix::process::geteuid().as_raw()));
-    Some(own.join(format!("{name}-{:08x}{:08x}", sums.0, sums.1)))
+    Some(own.join(format!("{:x}-{:x}", about.dev(), about.ino())))
 }
 
 /// Answers until it is dropped, which waits for requests that are under way.

@@ -53,6 +53,9 @@ impl Images {
                     let sentence = "the image or the snapshot was removed in the middle; the stream has no end";
                     return Err(Error::refused(Code::NotFound, name, sentence));
                 }
+                if ends.1.is_none() {
+                    state.check_work(name)?;
+                }
                 let found = core.find(number, ends.1)?;
                 if ends.0.is_some() {
                     let before = core.find(number, ends.0)?;
