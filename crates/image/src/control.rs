@@ -171,15 +171,15 @@ impl Control {
                 if seen.load(Ordering::Acquire) {
                     break;
                 }
-                running.retain(|request| !request.is_finished());
                 if !is_ours(&client) {
                     continue;
                 }
-                if running.len() >= AT_ONCE {
-                    let busy = Error::refused(Code::Busy, "", "too many requests are under way; try again later");
-                    // Who does not wait for it need not know.
-                    let _ = tell(&mut &client, &busy);
-                    continue;
+                // Others wait until one of these has ended.
+                while {
+                    running.retain(|request| !request.is_finished());
+                    running.len() >= AT_ONCE && !seen.load(Ordering::Acquire)
+                } {
+                    std::thread::sleep(Duration::from_millis(10));
                 }
                 let (images, over) = (images.clone(), seen.clone());
                 let answered = std::thread::Builder::new().name("imbrex-control".into()).spawn(move || {

@@ -75,12 +75,7 @@ fn a_client_that_lies_or_goes_away_changes_nothing_for_others() {
         client.write_all(b"\"list\"\n").unwrap();
     }
     let size = Request::Create { name: "x".into(), size: u64::MAX };
-    let began = std::time::Instant::now();
-    let mut answer = asked(&path, size.clone());
-    while answer == Err(Code::Busy) && began.elapsed().as_secs() < 60 {
-        answer = asked(&path, size.clone());
-    }
-    assert_eq!(answer, Err(Code::InvalidArgument));
+    assert_eq!(asked(&path, size), Err(Code::InvalidArgument));
     assert_eq!(asked(&path, create("b")), Ok(Vec::new()));
     assert_eq!(asked(&path, Request::Create { name: "y".repeat(256), size: 1 }), Err(Code::NameTooLong));
 }
