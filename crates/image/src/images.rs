@@ -126,7 +126,8 @@ impl Images {
             let image =
                 key[1..].try_into().map(u64::from_be_bytes).map_err(|_| images.corrupt("the list of images"))?;
             // The others are there all the same.
-            if let Err(error) = images.finish_removal(&mut images.lock(), image) {
+            let core = images.load(&mut images.lock(), image, 0);
+            if let Err(error) = core.and_then(|core| images.finish_removal(&core)) {
                 tracing::warn!(%error, image, "an image cannot be removed now; the next opening tries again");
             }
         }
@@ -378,12 +379,14 @@ impl Images {
         state.gone = true;
         drop(state);
         open.remove(&core.id);
-        self.finish_removal(&mut open, core.id)
+        // Nobody finds it any more, so others need not wait.
+        drop(open);
+        self.finish_removal(&core)
     }
 
     /// Objects of an image that is nobody's any more go, and in the end what is known of it.
-    fn finish_removal(&self, open: &mut Open<'_>, id: u64) -> Result<()> {
-        let core = self.load(open, id, 0)?;
+    fn finish_removal(&self, core: &Core) -> Result<()> {
+        let id = core.id;
         core.drop_objects(0, None)?;
         let mut transaction = Transaction::new();
         transaction.remove(ALL, &header(id));
@@ -391,9 +394,7 @@ impl Images {
         if let Some(parent) = core.state().header.parent {
             transaction.omap_remove(ALL, &header(parent.image), &[&child_key(parent.snap, id)]);
         }
-        self.store().commit(transaction)?;
-        open.remove(&id);
-        Ok(())
+        self.store().commit(transaction)
     }
 
     /// Gives an image another size, in bytes. What is new is zeros, and what is behind a smaller size is gone. Nobody may have an image open to write that becomes smaller.

@@ -425,8 +425,11 @@ impl Subject for Random {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut model = Model::default();
         for _ in 0..2 {
-            let (_store, images) = open(&drive).map_err(text)?;
+            let (store, images) = open(&drive).map_err(text)?;
             for _ in 0..40 {
+                if rng.random_bool(0.1) {
+                    store.clean(rng.random_range(1..200_000)).map_err(text)?;
+                }
                 let op = any_op(&mut rng, &model);
                 let mut next = model.clone();
                 if next.apply(&op).is_err() {

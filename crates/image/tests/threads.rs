@@ -1,5 +1,6 @@
-//! Many threads at once: some write, discard and read blocks of an image, each its own, and keep a log of what they do. Others take snapshots, clone, flatten and remove them, and
-//! look whether a snapshot has what was acknowledged before it, nothing that was begun behind it, and the same for ever; and whether a clone has what its snapshot had.
+//! Many threads at once. Some write, discard and read blocks of an image, each its own, and keep a log of what they do. Others take snapshots, clone, flatten and remove them.
+//!
+//! A snapshot must have what was acknowledged before it, and nothing that was begun behind it. It must have the same for ever. A clone must have what its snapshot had.
 //!
 //! `IMBREX_IMAGE_SECONDS` says how long each store is tried (4), `IMBREX_IMAGE_ROUNDS` how many stores there are (1).
 
