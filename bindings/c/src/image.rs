@@ -6,6 +6,7 @@ use crate::error::{
 use crate::log::listen;
 use ::imbrex_image::control::{Control, socket_of};
 use ::imbrex_image::{Image, Images, Survives};
+use imbrex_device::Result;
 use imbrex_store::Store;
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
@@ -45,6 +46,19 @@ pub struct imbrex_image_info {
 
 fn survives(durable: bool) -> Survives {
     if durable { Survives::Power } else { Survives::Process }
+}
+
+/// Has `act` do something with the image of a name.
+///
+/// # Safety
+/// The crate's contract.
+unsafe fn named(
+    images: *const imbrex_images,
+    name: *const c_char,
+    act: impl FnOnce(&Images, &str) -> Result<()>,
+) -> *mut imbrex_error {
+    // SAFETY: as required of the caller.
+    guard(|| unsafe { act(&reference(images)?.images, text(name)?) })
 }
 
 /// Opens the images of the object store of a URI, as "imbrex:///dev/sdb" or "imbrex:///data/drive.img?cache=256M"; what a crash has left is recovered.
@@ -95,21 +109,15 @@ pub unsafe extern "C" fn imbrex_image_create(
     name: *const c_char,
     size: u64,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name) = unsafe { (reference(images)?, text(name)?) };
-        images.images.create(name, size)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.create(name, size)) }
 }
 
 /// Removes an image that has no snapshots and that nobody has open to write. IMBREX_NOT_EMPTY: it has snapshots. IMBREX_BUSY: somebody has it open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_image_remove(images: *const imbrex_images, name: *const c_char) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name) = unsafe { (reference(images)?, text(name)?) };
-        images.images.remove(name)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.remove(name)) }
 }
 
 /// Gives an image another name.
@@ -119,11 +127,8 @@ pub unsafe extern "C" fn imbrex_image_rename(
     name: *const c_char,
     to: *const c_char,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name, to) = unsafe { (reference(images)?, text(name)?, text(to)?) };
-        images.images.rename(name, to)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.rename(name, text(to)?)) }
 }
 
 /// Gives an image another size. What is new is zeros. IMBREX_BUSY: it becomes smaller, and somebody has it open to write.
@@ -133,11 +138,8 @@ pub unsafe extern "C" fn imbrex_image_resize(
     name: *const c_char,
     size: u64,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name) = unsafe { (reference(images)?, text(name)?) };
-        images.images.resize(name, size)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.resize(name, size)) }
 }
 
 /// Keeps what an image has now, all writes that have returned, as a snapshot: durably, and without a copy.
@@ -147,11 +149,8 @@ pub unsafe extern "C" fn imbrex_image_snapshot(
     name: *const c_char,
     snapshot: *const c_char,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name, snapshot) = unsafe { (reference(images)?, text(name)?, text(snapshot)?) };
-        images.images.snapshot(name, snapshot)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.snapshot(name, text(snapshot)?)) }
 }
 
 /// Removes a snapshot. IMBREX_BUSY: it has clones.
@@ -161,11 +160,8 @@ pub unsafe extern "C" fn imbrex_image_snapshot_remove(
     name: *const c_char,
     snapshot: *const c_char,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name, snapshot) = unsafe { (reference(images)?, text(name)?, text(snapshot)?) };
-        images.images.remove_snapshot(name, snapshot)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.remove_snapshot(name, text(snapshot)?)) }
 }
 
 /// An image is again what it was at a snapshot. IMBREX_BUSY: somebody has it open to write.
@@ -175,11 +171,8 @@ pub unsafe extern "C" fn imbrex_image_rollback(
     name: *const c_char,
     snapshot: *const c_char,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name, snapshot) = unsafe { (reference(images)?, text(name)?, text(snapshot)?) };
-        images.images.rollback(name, snapshot)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.rollback(name, text(snapshot)?)) }
 }
 
 /// Makes an image `to` that has what another had at a snapshot. It shares all bytes with it until either changes.
@@ -190,21 +183,15 @@ pub unsafe extern "C" fn imbrex_image_clone(
     snapshot: *const c_char,
     to: *const c_char,
 ) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name, snapshot, to) = unsafe { (reference(images)?, text(name)?, text(snapshot)?, text(to)?) };
-        images.images.clone_image(name, snapshot, to)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.clone_image(name, text(snapshot)?, text(to)?)) }
 }
 
 /// A clone needs its parent no more. No byte is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_image_flatten(images: *const imbrex_images, name: *const c_char) -> *mut imbrex_error {
-    guard(|| {
-        // SAFETY: the crate's contract.
-        let (images, name) = unsafe { (reference(images)?, text(name)?) };
-        images.images.flatten(name)
-    })
+    // SAFETY: the crate's contract.
+    unsafe { named(images, name, |images, name| images.flatten(name)) }
 }
 
 /// Says what an image is.
