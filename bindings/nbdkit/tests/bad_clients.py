@@ -1,6 +1,5 @@
 """Clients that speak no NBD, or lie: bad_clients.py SOCKET. Nothing of it may end the server."""
 
-import os
 import random
 import socket
 import struct
