@@ -3,7 +3,7 @@
 
 use imbrex::*;
 use imbrex_bluefs::BlueFs;
-use imbrex_device::{Code, Drive};
+use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator, Observer, OpenOptions, Overrides, Stats};
 use imbrex_zones::{Budget, FormatOptions, TenantSpec, Volume};
 use std::ffi::CString;
@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 const DRIVE: &str = "IMBREX_TEST_DRIVE";
 const PORT: &str = "IMBREX_TEST_PORT";
@@ -95,16 +93,7 @@ fn made_in(dir: &Path, config: &Config) -> PathBuf {
     let path = dir.join("drive.img");
     let emulator = Emulator::create(&path, config, false).expect("a drive");
     drop(emulator);
-    // A program that another test starts has the drive, too, between its fork and its exec.
-    let began = Instant::now();
-    let device = loop {
-        match Emulator::open(&path, OpenOptions::default()) {
-            Err(error) if error.code() == Code::Busy && began.elapsed().as_secs() < 10 => {
-                sleep(Duration::from_millis(5))
-            }
-            opened => break Arc::new(opened.expect("the drive")),
-        }
-    };
+    let device = Arc::new(Emulator::open(&path, OpenOptions::default()).expect("the drive"));
     BlueFs::format(&Drive { device, survivor: None }, false).expect("formatted");
     path
 }

@@ -234,7 +234,9 @@ impl Core {
         state.group += 1;
         state.committing = std::mem::take(&mut state.current);
         let callbacks = std::mem::take(&mut state.callbacks);
-        state.waiting.push_back((number, callbacks));
+        if !callbacks.is_empty() {
+            state.waiting.push_back((number, callbacks));
+        }
         let changed = state.table.take_changed();
         let wanted = state.table.iter().filter(|(zone, z)| z.open || changed.contains(zone) || victim == Some(*zone));
         let zones: BTreeMap<u32, Zone> = wanted.map(|(zone, z)| (zone, *z)).collect();

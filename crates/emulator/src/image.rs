@@ -5,7 +5,7 @@
 //! hole. Killed between the two, a write has not happened and a reset has.
 
 mod header;
-mod lock;
+pub(crate) mod lock;
 mod observe;
 mod parts;
 mod time_file;
@@ -134,13 +134,13 @@ impl Emulator {
             false if fs::symlink_metadata(path).is_err() => parts::check_room(path, header.files)?,
             false => {}
         }
-        let file = claim_path(path, force)?;
+        let (file, lock) = claim_path(path, force)?;
         // Left by an earlier drive, whose first file is gone or was just emptied. Without `force` what comes now is somebody else's.
         for part in parts::parts_beside(path).iter().filter(|_| force) {
             fs::remove_file(part).map_err(|error| host_error(part, "remove", error))?;
         }
         fill(path, &file, &header)?;
-        drop(file);
+        drop((file, lock));
         Self::open(path, OpenOptions::default())
     }
 
@@ -149,7 +149,7 @@ impl Emulator {
     pub fn open(path: &Path, options: OpenOptions) -> Result<Emulator> {
         let name = name_of(path);
         let (main, meta) = open_main(path, !options.read_only)?;
-        lock::take(&main, &meta, options.read_only).map_err(|error| match error {
+        let lock = lock::take(&main, &meta, options.read_only).map_err(|error| match error {
             lock::Refused::Busy(by) if by.is_empty() => Error::busy(&name, noted_holder(path)),
             lock::Refused::Busy(by) => Error::busy(&name, by),
             lock::Refused::Io(error) => Error::io(&name, error),
@@ -172,6 +172,7 @@ impl Emulator {
         };
         let store = Store::File(Files {
             files,
+            _lock: Some(lock),
             zone_size: config.zone_size,
             zones_per_file: header.zones_per_file,
             data_at: [header.data_at, DATA_ALIGN],
@@ -226,11 +227,6 @@ impl Drop for Inner {
         if self.mode.image && !self.mode.read_only {
             self.state.set_holder(0);
         }
-        if let Store::File(Files { files, .. }) = &self.store
-            && let Some(main) = files.first()
-        {
-            lock::release(main);
-        }
     }
 }
 
@@ -258,14 +254,14 @@ impl First {
 }
 
 /// Makes a file for `path`, or empties what is there if that is wanted and nobody uses it. Either is locked.
-fn claim_path(path: &Path, force: bool) -> Result<First> {
+fn claim_path(path: &Path, force: bool) -> Result<(First, lock::Lock)> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Of an image that was removed without it.
             time_file::forget(path);
             let new = parts::Unnamed::beside(path)?;
-            lock::take_new(new.file()).map_err(|error| Error::io(&name_of(path), error))?;
-            return Ok(First::New(new));
+            let lock = lock::take_new(new.file()).map_err(|error| Error::io(&name_of(path), error))?;
+            return Ok((First::New(new), lock));
         }
         Err(error) => return Err(host_error(path, "look at", error)),
         Ok(meta) if !meta.is_file() => {
@@ -280,7 +276,7 @@ fn claim_path(path: &Path, force: bool) -> Result<First> {
     options.read(true).write(true);
     let file = options.open(path).map_err(|e| host_error(path, "write", e))?;
     let meta = file.metadata().map_err(|e| Error::io(&name_of(path), e))?;
-    lock::take(&file, &meta, false).map_err(|error| match error {
+    let lock = lock::take(&file, &meta, false).map_err(|error| match error {
         lock::Refused::Busy(by) => Error::busy(&name_of(path), by),
         lock::Refused::Io(error) => Error::io(&name_of(path), error),
     })?;
@@ -289,7 +285,7 @@ fn claim_path(path: &Path, force: bool) -> Result<First> {
     }
     time_file::forget(path);
     file.set_len(0).map_err(|e| host_error(path, "write", e))?;
-    Ok(First::Emptied(file))
+    Ok((First::Emptied(file), lock))
 }
 
 /// Lays the image out. Its parts get their names when all of them are there, and the first file its header and its name behind them: half an

@@ -135,6 +135,13 @@ fn boot(medium: &[u8; 16], sequence: &str) -> [u8; 16] {
     hash(&[b"boot", medium, boot.as_bytes(), b"\n", sequence.as_bytes()])
 }
 
+impl Drop for FileBase {
+    /// Closing the file is not enough: a child that another thread is just starting has it, too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 fn take(file: &File, meta: &Metadata, name: &Arc<str>, access: Access) -> Result<()> {
     let how = match access {
         Access::Write => FlockOperation::NonBlockingLockExclusive,

@@ -13,16 +13,34 @@ pub(crate) enum Refused {
     Io(io::Error),
 }
 
+/// The lock of an image, until it is dropped. Closing the file would not be enough: a child that another thread is just starting has the
+/// file, too, until it runs its program.
+pub(crate) struct Lock(File);
+
+impl Lock {
+    fn of(file: &File) -> io::Result<Lock> {
+        Ok(Lock(file.try_clone()?))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// A lock without a holder is given this many times 10 ms to go away.
 const PATIENCE: u32 = 20;
 
 /// Locks for one writer, or shared for readers.
-pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Refused> {
+pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<Lock, Refused> {
     let how = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    // Made first, so that what fails keeps no lock.
+    let lock = Lock::of(file).map_err(Refused::Io)?;
     let mut patience = PATIENCE;
     loop {
         match (flock(file, how), patience) {
-            (Ok(()), _) => return Ok(()),
+            (Ok(()), _) => return Ok(lock),
             // The kernel takes a while to clean up behind a killed process: then the lock is there, and nobody has it.
             (Err(Errno::WOULDBLOCK), 1..) if lock_holders(meta).is_empty() => {
                 patience -= 1;
@@ -35,12 +53,8 @@ pub(crate) fn take(file: &File, meta: &Metadata, shared: bool) -> Result<(), Ref
 }
 
 /// Locks a file that this process has just made.
-pub(crate) fn take_new(file: &File) -> io::Result<()> {
-    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
-}
-
-/// Lets go of it. Closing the file is not enough: a child that another thread is just starting has the file, too, until it runs
-/// its program.
-pub(crate) fn release(file: &File) {
-    let _ = flock(file, FlockOperation::Unlock);
+pub(crate) fn take_new(file: &File) -> io::Result<Lock> {
+    let lock = Lock::of(file)?;
+    flock(file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
 }

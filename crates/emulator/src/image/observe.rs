@@ -118,6 +118,7 @@ impl Observed {
         let open = |path: &PathBuf| File::open(path).map_err(|error| host_error(path, "read", error));
         let files = Files {
             files: seen.files.iter().map(open).collect::<Result<_>>()?,
+            _lock: None,
             zone_size: seen.config.zone_size,
             zones_per_file: seen.zones_per_file,
             data_at: [seen.data_at, DATA_ALIGN],

@@ -92,33 +92,33 @@ fn refused(path: &Path, error: lock::Refused) -> Error {
     }
 }
 
-/// Locks an image that is whole; returns its files and their names, in order.
-fn hold(path: &Path, shared: bool) -> Result<(Vec<File>, Vec<PathBuf>)> {
+/// Locks an image that is whole; returns the lock and the names of its files, in order.
+fn hold(path: &Path, shared: bool) -> Result<(lock::Lock, Vec<PathBuf>)> {
     let (main, meta) = open_main(path, !shared)?;
-    lock::take(&main, &meta, shared).map_err(|error| refused(path, error))?;
+    let held = lock::take(&main, &meta, shared).map_err(|error| refused(path, error))?;
     let header = read_header(path, &main)?;
     let mut files = vec![main];
     for index in 1..header.files {
         files.push(open_sibling(path, index, &header, false)?);
     }
     check_lengths(path, &header, &files)?;
-    Ok((files, (0..header.files).map(|index| sibling(path, index)).collect()))
+    Ok((held, (0..header.files).map(|index| sibling(path, index)).collect()))
 }
 
 /// Removes an image with all that belongs to it, or the parts that one without a first file left; returns their names.
 /// Refused while a process has it.
 pub fn remove_image(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    let main = match open_main(path, true) {
+    let held = match open_main(path, true) {
         // The first file of it is gone already.
         Err(_) if fs::symlink_metadata(path).is_err() && !parts_beside(path).is_empty() => None,
         Err(error) => return Err(error),
         Ok((main, meta)) => {
-            lock::take(&main, &meta, false).map_err(|error| refused(path, error))?;
+            let held = lock::take(&main, &meta, false).map_err(|error| refused(path, error))?;
             read_header(path, &main)?;
             // Without it the rest is no drive any more.
             files.push(path.to_owned());
-            Some(main)
+            Some(held)
         }
     };
     files.extend(parts_beside(path));
@@ -126,7 +126,7 @@ pub fn remove_image(path: &Path) -> Result<Vec<PathBuf>> {
     for file in &files {
         fs::remove_file(file).map_err(|error| host_error(file, "remove", error))?;
     }
-    drop(main);
+    drop(held);
     Ok(files)
 }
 

@@ -1,6 +1,7 @@
 //! Data in sparse files: the image itself and, where one file would be too large for the host, its siblings `path.1`,
 //! `path.2`, … A zone lies in one file. Holes read as zeros; a reset zone becomes a hole.
 
+use crate::image::lock::Lock;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use std::fs::File;
 use std::io;
@@ -9,6 +10,8 @@ use std::os::unix::fs::FileExt;
 /// The files and how zones are spread over them.
 pub(crate) struct Files {
     pub(crate) files: Vec<File>,
+    /// None for who only looks.
+    pub(crate) _lock: Option<Lock>,
     pub(crate) zone_size: u64,
     pub(crate) zones_per_file: u32,
     /// Where the data begins in the first file, and in the others.
