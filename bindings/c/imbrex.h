@@ -466,7 +466,7 @@ typedef struct {
   uint64_t objects;
   // Of all objects, holes with them.
   uint64_t bytes;
-  // Of blocks that objects name on the drive, each once however many share it.
+  // Of blocks that objects name on the drive, each once however many share it; and those of which changes wait (`uncounted`).
   uint64_t stored;
   // Of blocks that wait in the metadata.
   uint64_t deferred;
@@ -474,6 +474,8 @@ typedef struct {
   uint64_t free;
   // That the cleaner has moved since the opening.
   uint64_t moved;
+  // Changes of how many extents name a blob that wait until many are made together: not bytes.
+  uint64_t uncounted;
 } imbrex_store_usage;
 
 #ifdef __cplusplus

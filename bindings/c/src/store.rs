@@ -73,7 +73,7 @@ pub struct imbrex_store_usage {
     objects: u64,
     /// Of all objects, holes with them.
     bytes: u64,
-    /// Of blocks that objects name on the drive, each once however many share it.
+    /// Of blocks that objects name on the drive, each once however many share it; and those of which changes wait (`uncounted`).
     stored: u64,
     /// Of blocks that wait in the metadata.
     deferred: u64,
@@ -81,6 +81,8 @@ pub struct imbrex_store_usage {
     free: u64,
     /// That the cleaner has moved since the opening.
     moved: u64,
+    /// Changes of how many extents name a blob that wait until many are made together: not bytes.
+    uncounted: u64,
 }
 
 /// Objects, or pairs of a key and a value, in order; or sentences. It does not change; any thread may look at it.
@@ -758,9 +760,9 @@ pub unsafe extern "C" fn imbrex_store_stat(
         wanted(out)?;
         // SAFETY: the crate's contract.
         let usage = unsafe { reference(store)? }.store.usage();
-        let Usage { objects, bytes, stored, deferred, free, moved } = usage;
+        let Usage { objects, bytes, stored, uncounted, deferred, free, moved } = usage;
         // SAFETY: the crate's contract.
-        unsafe { put(out, imbrex_store_usage { objects, bytes, stored, deferred, free, moved }) }
+        unsafe { put(out, imbrex_store_usage { objects, bytes, stored, deferred, free, moved, uncounted }) }
     })
 }
 

@@ -25,6 +25,7 @@ mod chunk_write;
 mod group_commit_delay;
 mod hdd_tuning;
 mod hosts;
+mod images;
 mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
@@ -52,6 +53,7 @@ mod rocks;
 mod running;
 mod sample;
 pub mod sensitivity;
+mod store_cpu;
 pub mod streams;
 #[cfg(test)]
 mod throttled;
@@ -224,6 +226,8 @@ pub const ALL: &[Experiment] = &[
     kv_ycsb::EXPERIMENT,
     kv_gear::EXPERIMENT,
     kv_smrdb::EXPERIMENT,
+    store_cpu::EXPERIMENT,
+    images::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

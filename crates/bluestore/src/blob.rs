@@ -72,6 +72,11 @@ impl BlobId {
         key
     }
 
+    /// The number behind it in their order.
+    pub fn next(&self) -> BlobId {
+        BlobId { number: self.number + 1, ..*self }
+    }
+
     pub fn of_key(key: &[u8]) -> Option<BlobId> {
         let mut key = Reader(key);
         let id = BlobId { onode: key.number()?, number: key.number()? };

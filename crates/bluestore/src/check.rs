@@ -10,6 +10,7 @@
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
 use crate::codec::Reader;
 use crate::core::{Core, Preparing};
+use crate::counts;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
@@ -70,6 +71,7 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
     check.objects()?;
     check.spans()?;
     check.blobs(deep)?;
+    check.counts()?;
     check.deferred()?;
     check.omaps()?;
     check.zones();
@@ -224,6 +226,17 @@ impl Check<'_> {
             self.wrong(format!("{id}, written from byte {} on, {wrong}", blob.offset * BLOCK));
         }
         Ok(())
+    }
+
+    /// All that makes sense were made before.
+    fn counts(&mut self) -> Result<()> {
+        each(self.core, Family::Counts, |key, _| {
+            match counts::of_key(key) {
+                Some((id, _)) => self.wrong(format!("changes of counts of {id} do not fit its record")),
+                None => self.wrong("the key of a change of counts makes no sense"),
+            }
+            Ok(())
+        })
     }
 
     fn deferred(&mut self) -> Result<()> {

@@ -4,16 +4,19 @@
 //! records name the copies. What has changed meanwhile stays as it is, and its copy is dead.
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
+use crate::cleaning::Resident;
 use crate::core::Core;
 use crate::data::{Stream, Todo};
+use crate::keyvalue::Family;
+use crate::layer::Layer;
 use crate::lock::lock;
 use crate::read::is_of_bytes;
 use crate::run::RunPiece;
 use crate::table::Zone;
-use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
 use imbrex_zones::clean::choose::cost_benefit;
 use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Whether enough is dead of a zone: headers of runs and rests at its end are no gain, since the copies have them, too.
@@ -21,11 +24,19 @@ fn is_worth_it(live: u64, capacity: u64) -> bool {
     live + capacity / 16 + 2 < capacity
 }
 
-/// Parts of a blob that live in the victim.
-pub(crate) struct Resident {
-    id: BlobId,
-    blob: Blob,
-    runs: Vec<Run>,
+/// Blocks that are read in vain rather than with another command, and blocks of a command.
+const GAP: u32 = 64;
+const PART: u32 = 1024;
+/// Zones whose blobs are looked up in one pass: a pass costs the same for any number of them, and memory for the records of each.
+const AT_ONCE: usize = 4;
+
+impl Resident {
+    /// `None`: nothing of the blob stands in this life of the zone.
+    fn of(id: BlobId, blob: Blob, (zone, life): (u32, u64)) -> Option<Resident> {
+        let there = |run: &Run| run.place.is_some_and(|place| (place.zone, place.life) == (zone, life as u32));
+        let runs: Vec<Run> = blob.living().filter(there).collect();
+        (!runs.is_empty()).then_some(Resident { id, blob, runs })
+    }
 }
 
 impl Core {
@@ -49,21 +60,99 @@ impl Core {
         Ok(())
     }
 
-    /// Blobs that a zone has had, in its order, as its headers of runs say.
-    fn blobs_of(&self, zone: u32, life: u64) -> Result<VecDeque<BlobId>> {
-        let (mut all, mut known) = (VecDeque::new(), BTreeSet::new());
-        self.each_run(zone, life, Cause::Cleaning, |_, header| {
-            all.extend(header.pieces.iter().map(|piece| piece.blob).filter(|blob| known.insert(*blob)));
-        })?;
-        Ok(all)
+    /// Reads what lives of these blobs in a zone, with what is dead between: on a disk that takes less than a command for each. What cannot be read is left out, and is tried alone later.
+    fn read_ahead(&self, zone: u32, residents: &[Resident]) -> BTreeMap<u32, AlignedBuf> {
+        let places =
+            residents.iter().flat_map(|resident| &resident.runs).filter_map(|run| Some((run.place?.block, run.blocks)));
+        let mut parts: Vec<(u32, u32)> = places.map(|(block, blocks)| (block, block + blocks)).collect();
+        parts.sort_unstable();
+        let joined = parts.into_iter().fold(Vec::<(u32, u32)>::new(), |mut all, (from, to)| {
+            match all.last_mut() {
+                Some(last) if from <= last.1 + GAP && to - last.0 <= PART => last.1 = last.1.max(to),
+                _ => all.push((from, to)),
+            }
+            all
+        });
+        let volume = self.tenant.volume();
+        let start = volume.geometry().start(ZoneId(zone));
+        let read = |(from, to): (u32, u32)| {
+            let mut bytes = AlignedBuf::zeroed((to - from) as usize * BLOCK as usize);
+            let read = volume.read(&mut bytes, start + u64::from(from) * BLOCK, Tag::new(Cause::Cleaning));
+            read.is_ok().then_some((from, bytes))
+        };
+        joined.into_iter().filter_map(read).collect()
     }
 
-    /// What of a blob lives in a zone.
-    fn resident(&self, id: BlobId, zone: u32, life: u64) -> Result<Option<Resident>> {
-        let Some(blob) = self.blob(id)? else { return Ok(None) };
-        let there = |run: &Run| run.place.is_some_and(|place| (place.zone, place.life) == (zone, life as u32));
-        let runs: Vec<Run> = blob.living().filter(there).collect();
-        Ok((!runs.is_empty()).then_some(Resident { id, blob, runs }))
+    /// Lists what lives in zones, in their order: headers of runs say which blobs they had, and records what of them still stands there. Zones have many blobs, whose records are read in one
+    /// pass. Returns the first one's.
+    fn list_zones(&self, zones: &[(u32, u64)]) -> Result<VecDeque<Resident>> {
+        let (mut ids, mut known) = (Vec::new(), BTreeSet::new());
+        for (n, (zone, life)) in zones.iter().enumerate() {
+            let (mut of, mut seen) = (Vec::new(), BTreeSet::new());
+            let read = self.each_run(*zone, *life, Cause::Cleaning, |_, header| {
+                of.extend(header.pieces.iter().map(|piece| piece.blob).filter(|blob| seen.insert(*blob)));
+            });
+            match read {
+                Err(error) if n == 0 => return Err(error),
+                // It is told when it is the victim.
+                Err(_) => continue,
+                Ok(()) => {}
+            }
+            known.append(&mut seen);
+            ids.push(((*zone, *life), of));
+        }
+        {
+            let mut memory = lock(&self.cleaning);
+            memory.listed.clear();
+            memory.records.clear();
+            memory.changed = Some(HashSet::new());
+        }
+        let found = self.blobs(&known);
+        let state = self.state();
+        let mut memory = lock(&self.cleaning);
+        let changed = memory.changed.take().unwrap_or_default();
+        let found = found?;
+        for (of, ids) in ids {
+            let resident = |id: BlobId| Resident::of(id, found.get(&id)?.clone(), of);
+            memory.listed.insert(of, ids.into_iter().filter_map(resident).collect());
+        }
+        for (id, blob) in found {
+            let key = id.key();
+            let is_above = |layer: &Layer| layer.get(Family::Blobs, &key).is_some();
+            if !changed.contains(&id) && !is_above(&state.current) && !is_above(&state.committing) {
+                memory.records.insert(id, blob);
+            }
+        }
+        Ok(zones.first().and_then(|first| memory.listed.remove(first)).unwrap_or_default())
+    }
+
+    /// What was listed of a victim; with it those that are likely to be next are listed.
+    fn listed(&self, victim: (u32, u64)) -> Result<VecDeque<Resident>> {
+        if let Some(listed) = lock(&self.cleaning).listed.remove(&victim) {
+            return Ok(listed);
+        }
+        let mut others = self.candidates();
+        let mut zones = vec![victim];
+        while zones.len() < AT_ONCE {
+            others.retain(|other| !zones.contains(&(other.zone, other.life)));
+            let Some(next) = cost_benefit(&others) else { break };
+            zones.push((next.zone, next.life));
+        }
+        self.list_zones(&zones)
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let unread = lock(&self.cleaning).unread.clone();
+        let volume = self.tenant.volume();
+        let state = self.state();
+        let closed = state.table.iter().filter(|(_, z)| !z.open && z.live > 0);
+        let candidate = |(zone, z): (u32, &Zone)| {
+            let capacity = volume.capacity(ZoneId(zone)) / BLOCK - 1;
+            let may = is_worth_it(z.live, capacity) && !unread.contains(&(zone, z.life));
+            let age = state.group - z.touched;
+            may.then_some(Candidate { zone, life: z.life, live: z.live, capacity, age, ..Candidate::default() })
+        };
+        closed.filter_map(candidate).collect()
     }
 }
 
@@ -73,49 +162,44 @@ impl Residents for Core {
     type Error = Error;
 
     fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
-        let unread = lock(&self.cleaning).unread.clone();
-        let volume = self.tenant.volume();
-        let candidates: Vec<Candidate> = {
-            let state = self.state();
-            let closed = state.table.iter().filter(|(_, z)| !z.open && z.live > 0);
-            let candidate = |(zone, z): (u32, &Zone)| {
-                let capacity = volume.capacity(ZoneId(zone)) / BLOCK - 1;
-                let may = is_worth_it(z.live, capacity) && !unread.contains(&(zone, z.life));
-                let age = state.group - z.touched;
-                may.then_some(Candidate { zone, life: z.life, live: z.live, capacity, age, ..Candidate::default() })
-            };
-            closed.filter_map(candidate).collect()
-        };
-        search.choose(cost_benefit, candidates.into_iter())
+        search.choose(cost_benefit, self.candidates().into_iter())
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Resident> {
         let Victim { zone, life, most, .. } = *victim;
-        let mut listed = match lock(&self.cleaning).listed.take() {
-            Some((of, of_life, listed)) if (of, of_life) == (zone, life) => listed,
-            _ => match self.blobs_of(zone, life) {
-                Ok(listed) => listed,
-                Err(error) => {
-                    tracing::warn!(%error, zone, "what a zone has cannot be read; it is left as it is");
-                    self.note_unread(zone, false);
-                    return Vec::new();
-                }
-            },
+        let mut listed = match self.listed((zone, life)) {
+            Ok(listed) => listed,
+            Err(error) => {
+                tracing::warn!(%error, zone, "what a zone has cannot be read; it is left as it is");
+                self.note_unread(zone, false);
+                return Vec::new();
+            }
         };
         let (mut all, mut bytes) = (Vec::new(), 0);
         while bytes < most {
-            let Some(id) = listed.pop_front() else { break };
-            match self.resident(id, zone, life) {
-                Ok(Some(resident)) => {
-                    bytes += resident.runs.iter().map(|run| u64::from(run.blocks) * BLOCK).sum::<u64>();
-                    all.push(resident);
-                }
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, %id, "a blob cannot be moved"),
+            let Some(mut resident) = listed.pop_front() else { break };
+            if !lock(&self.cleaning).records.contains_key(&resident.id) {
+                // It has changed since.
+                let now = match self.blob(resident.id) {
+                    Ok(now) => now.and_then(|blob| Resident::of(resident.id, blob, (zone, life))),
+                    Err(error) => {
+                        tracing::warn!(%error, id = %resident.id, "a blob cannot be moved");
+                        None
+                    }
+                };
+                let Some(now) = now else { continue };
+                resident = now;
             }
+            bytes += resident.runs.iter().map(|run| u64::from(run.blocks) * BLOCK).sum::<u64>();
+            all.push(resident);
         }
+        let read = self.read_ahead(zone, &all);
+        let mut memory = lock(&self.cleaning);
+        memory.read = read;
         // Whoever asks again looks at the zone again: what had no room is there still.
-        lock(&self.cleaning).listed = (!listed.is_empty()).then_some((zone, life, listed));
+        if !listed.is_empty() {
+            memory.listed.insert((zone, life), listed);
+        }
         all
     }
 
@@ -129,10 +213,18 @@ impl Residents for Core {
         let mut all = AlignedBuf::zeroed(blob.blocks as usize * BLOCK as usize);
         let mut read = Vec::new();
         for run in runs {
+            let at = run.first as usize * BLOCK as usize;
+            if let Some(place) = run.place
+                && let Some(bytes) = lock(&self.cleaning).bytes(place, run.blocks)
+                && blob.verify(run.first, bytes).is_none()
+            {
+                all[at..at + bytes.len()].copy_from_slice(bytes);
+                read.push(*run);
+                continue;
+            }
             // Bytes that are not those that were written are left where they are, as whoever reads them must be told.
             match self.fetch((blob, run.first, run.blocks), None, || Ok(None)) {
                 Ok(Some(bytes)) => {
-                    let at = run.first as usize * BLOCK as usize;
                     all[at..at + bytes.len()].copy_from_slice(&bytes);
                     read.push(*run);
                 }
@@ -156,7 +248,13 @@ impl Residents for Core {
 
     fn switch(&self, copies: Vec<Todo>) -> Result<u64> {
         // All of one victim.
-        Ok(self.move_out(copies)? * BLOCK)
+        let moved = self.move_out(copies);
+        let mut memory = lock(&self.cleaning);
+        memory.read.clear();
+        if memory.listed.is_empty() {
+            memory.records.clear();
+        }
+        Ok(moved? * BLOCK)
     }
 
     fn commit(&self) -> Result<()> {

@@ -1,8 +1,9 @@
 //! What the cleaner of an open store goes by, and what it keeps in mind between its steps.
 
-use crate::blob::BlobId;
+use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use imbrex_device::AlignedBuf;
 use imbrex_zones::clean::Rules;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Most bytes that are in memory at once, on their way.
 pub(crate) const STEP: u64 = 32 << 20;
@@ -14,11 +15,46 @@ pub(crate) fn rules(zones: u32, zone: u64) -> Rules {
     Rules { below: (zones / FREE).clamp(2, 16), zone, step: STEP.min(zone) }
 }
 
+/// Parts of a blob that live in the victim.
+pub(crate) struct Resident {
+    pub id: BlobId,
+    pub blob: Blob,
+    pub runs: Vec<Run>,
+}
+
 /// What the cleaner keeps in mind.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Blobs of the victim under way that have not been looked at: whose zone and life they are, and their numbers in the order of the zone.
-    pub listed: Option<(u32, u64, VecDeque<BlobId>)>,
+    /// What has not moved of the victim under way, and of those that are likely to be next, in the order of the zone; by zone and life.
+    pub listed: BTreeMap<(u32, u64), VecDeque<Resident>>,
+    /// What was read of the victim for the step under way: where each part begins, in blocks from the zone's start.
+    pub read: BTreeMap<u32, AlignedBuf>,
+    /// Records of the blobs that are listed, as the key-value store has them.
+    pub records: HashMap<BlobId, Blob>,
+    /// Blobs whose records have changed since somebody began to list them.
+    pub changed: Option<HashSet<BlobId>>,
     /// Zones whose bytes cannot be read, and their lives.
     pub unread: BTreeSet<(u32, u64)>,
+}
+
+impl Memory {
+    /// Blocks of the victim that were read.
+    pub fn bytes(&self, place: Place, blocks: u32) -> Option<&[u8]> {
+        let (first, bytes) = self.read.range(..=place.block).next_back()?;
+        let from = (place.block - first) as usize * BLOCK as usize;
+        bytes.get(from..from + blocks as usize * BLOCK as usize)
+    }
+
+    /// The record is about to change in the key-value store.
+    pub fn forget(&mut self, id: BlobId) {
+        self.records.remove(&id);
+        if let Some(changed) = &mut self.changed {
+            changed.insert(id);
+        }
+    }
+
+    /// Nobody asks for records now.
+    pub fn is_idle(&self) -> bool {
+        self.records.is_empty() && self.changed.is_none()
+    }
 }

@@ -258,7 +258,7 @@ impl Core {
         let pack = matches!(also, Also::Pack);
         let known = match also {
             Also::Nothing => Known::new(),
-            Also::Pack => self.deferred(&mut todo)?,
+            Also::Pack => self.deferred(group.number, &mut todo)?,
             Also::Move(moves) => self.of_kv(moves, &mut todo)?,
         };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
@@ -277,6 +277,9 @@ impl Core {
                 state.unpackable = if lacks_room { state.sums.deferred.max(0) as u64 } else { 0 };
             }
             defer(state, group, &left, &known);
+            if left.iter().any(|todo| todo.from.is_none()) {
+                state.deferred.others = Some(group.number);
+            }
             for zone in self.data.take_closed() {
                 if state.table.close(zone) {
                     let emptied_later = group.zones.get(&zone).is_some_and(|z| z.live > 0);
@@ -292,6 +295,11 @@ impl Core {
             if !state.committing.is_empty() {
                 state.committing.put(Family::Statistics, ALL.to_vec(), group.sums.encode());
             }
+            let mut memory = lock(&self.cleaning);
+            if !memory.is_idle() {
+                state.committing.keys(Family::Blobs).filter_map(BlobId::of_key).for_each(|id| memory.forget(id));
+            }
+            drop(memory);
             state.committing.changes()
         };
         if !changes.is_empty() {
@@ -306,9 +314,14 @@ impl Core {
         let mut known = Known::new();
         for one in &moves {
             let id = one.piece.blob;
-            if !known.contains_key(&id)
-                && let Some(record) = self.kv.get(Family::Blobs, &id.key())?
-            {
+            if known.contains_key(&id) {
+                continue;
+            }
+            // The cleaner has just read it, with many others.
+            let listed = lock(&self.cleaning).records.get(&id).cloned();
+            if let Some(blob) = listed {
+                known.insert(id, blob);
+            } else if let Some(record) = self.kv.get(Family::Blobs, &id.key())? {
                 known.insert(id, self.decode(&record)?);
             }
         }
@@ -334,36 +347,51 @@ impl Core {
     }
 
     /// Deferred blobs of earlier groups, in the order of their places in objects.
-    fn deferred(&self, todo: &mut Vec<Todo>) -> Result<Known> {
-        let (mut all, mut bytes, mut next) = (Known::new(), 0, Some(Vec::new()));
-        let mut found = Vec::new();
+    fn deferred(&self, group: u64, todo: &mut Vec<Todo>) -> Result<Known> {
+        let others = self.state().deferred.others;
+        let found = match others {
+            Some(_) => self.deferred_in_kv(group)?,
+            None => self.state().deferred.take(group, PACKED),
+        };
+        let (mut all, mut pieces) = (Known::new(), Vec::new());
+        for (id, bytes) in found {
+            // A check tells of bytes without a blob.
+            let Some(record) = self.kv.get(Family::Blobs, &id.key())? else { continue };
+            let blob = self.decode(&record)?;
+            if bytes.len() as u64 != u64::from(blob.blocks) * BLOCK {
+                return Err(self.corrupt("the length of a deferred blob"));
+            }
+            if blob.deferred().next().is_some() {
+                pieces.push((id, blob.offset, bytes));
+                all.insert(id, blob);
+            }
+        }
+        pieces.sort_by_key(|(id, offset, _)| (id.onode, *offset, id.number));
+        for (id, _, bytes) in pieces {
+            todo.extend(self::todo(id, &all[&id], Stream::Hot, &bytes));
+        }
+        Ok(all)
+    }
+
+    /// Those that an earlier opening has left, and those that were too many for memory.
+    fn deferred_in_kv(&self, group: u64) -> Result<Vec<(BlobId, Arc<AlignedBuf>)>> {
+        let (mut found, mut bytes, mut next) = (Vec::new(), 0, Some(Vec::new()));
         while let Some(from) = next.take().filter(|_| bytes < PACKED) {
             let pairs = self.kv.pairs(Family::Deferred, &from, None, 256)?;
             next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
             for (key, value) in pairs {
                 let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a deferred blob")) };
-                let record = self.kv.get(Family::Blobs, &key)?;
-                let Some(record) = record else {
-                    // A check tells of it, too.
-                    tracing::error!(%id, "the metadata have bytes of a blob that does not exist");
-                    continue;
-                };
-                let blob = self.decode(&record)?;
-                if value.len() as u64 != u64::from(blob.blocks) * BLOCK {
-                    return Err(self.corrupt("the length of a deferred blob"));
-                }
                 bytes += value.len() as u64;
                 let mut aligned = AlignedBuf::zeroed(value.len());
                 aligned.copy_from_slice(&value);
-                found.push((id, blob.offset, Arc::new(aligned)));
-                all.insert(id, blob);
+                found.push((id, Arc::new(aligned)));
             }
         }
-        found.sort_by_key(|(id, offset, _)| (id.onode, *offset, id.number));
-        for (id, _, bytes) in found {
-            todo.extend(self::todo(id, &all[&id], Stream::Hot, &bytes));
+        if bytes < PACKED {
+            // What is packed now are all that the key-value store has.
+            self.state().deferred.forget(group);
         }
-        Ok(all)
+        Ok(found)
     }
 
     /// Writes the places down: in the group's records, and in what later transactions have made of them. Returns how many blocks have moved.

@@ -10,6 +10,7 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
 use crate::cleaning::{self, Memory};
+use crate::counts::Waiting;
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
@@ -21,7 +22,7 @@ use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
 use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How a store works.
@@ -33,6 +34,8 @@ pub struct Options {
     pub pack_from: u64,
     /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,
+    /// So many changes of how many extents name blobs wait, where the blobs' records would have to be read from the drive for each. Some hundred bytes of memory each.
+    pub count_from: usize,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
 }
@@ -41,13 +44,15 @@ impl Options {
     /// On a small drive less gathers: the key-value store has to keep it, beside what it has, and writes it more than once.
     fn on(self, capacity: u64) -> Options {
         let most = (capacity / 64).max(256 << 10);
-        Options { pack_from: self.pack_from.min(most), gather: self.gather.min(2 * most), ..self }
+        // Blocks that are dead and that nobody knows of.
+        let count_from = self.count_from.min((most / BLOCK) as usize);
+        Options { pack_from: self.pack_from.min(most), gather: self.gather.min(2 * most), count_from, ..self }
     }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20, attended: false }
+        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20, count_from: 64 << 10, attended: false }
     }
 }
 
@@ -70,6 +75,54 @@ pub(crate) struct Room {
     pub gathered: u64,
 }
 
+/// Bytes of deferred blobs, so that packing reads none of them again: a key-value store passes over all that it had of others before.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    /// By blob, with the group that deferred it. Some may be dead or have a place by now: their records tell.
+    bytes: BTreeMap<BlobId, (u64, Arc<AlignedBuf>)>,
+    len: u64,
+    /// The key-value store has others: the last group that deferred one.
+    pub others: Option<u64>,
+}
+
+impl Deferred {
+    /// Of a store that was just opened. `others`: whether an earlier opening has deferred any.
+    pub fn after(others: bool) -> Deferred {
+        Deferred { others: others.then_some(0), ..Deferred::default() }
+    }
+
+    /// Keeps those of a blob, where no more than `most` bytes are kept.
+    pub fn keep(&mut self, id: BlobId, group: u64, bytes: Arc<AlignedBuf>, most: u64) {
+        if self.len + bytes.len() as u64 > most {
+            self.others = Some(group);
+            return;
+        }
+        self.len += bytes.len() as u64;
+        if let Some((_, old)) = self.bytes.insert(id, (group, bytes)) {
+            self.len -= old.len() as u64;
+        }
+    }
+
+    /// All that groups before this one have deferred are being packed.
+    pub fn forget(&mut self, group: u64) {
+        self.take(group, u64::MAX);
+        self.others.take_if(|of| *of < group);
+    }
+
+    /// Takes those that groups before this one have deferred, about so many bytes.
+    pub fn take(&mut self, group: u64, most: u64) -> Vec<(BlobId, Arc<AlignedBuf>)> {
+        let mut taken = 0;
+        let before = self.bytes.extract_if(.., |_, (of, bytes)| {
+            let take = *of < group && taken < most;
+            taken += if take { bytes.len() as u64 } else { 0 };
+            take
+        });
+        let all = before.map(|(id, (_, bytes))| (id, bytes)).collect();
+        self.len -= taken;
+        all
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     /// Changes of the group that gathers.
@@ -79,6 +132,7 @@ pub(crate) struct State {
     /// Bytes of blobs that are in none of the zones yet.
     pub bytes: HashMap<BlobId, Arc<AlignedBuf>>,
     pub fresh: Vec<Fresh>,
+    pub deferred: Deferred,
     pub callbacks: Vec<Callback>,
     /// Those of groups that are not durable, by their numbers.
     pub waiting: VecDeque<(u64, Vec<Callback>)>,
@@ -89,6 +143,8 @@ pub(crate) struct State {
     /// All groups up to this one are durable.
     pub durable: u64,
     pub table: Table,
+    /// Changes of counts that blobs' records do not know of.
+    pub counts: Waiting,
     pub room: Room,
     pub sums: Sums,
     /// Number of the next object.
@@ -130,6 +186,12 @@ pub(crate) struct Core {
 /// The right to prepare; given back when dropped.
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
+
+/// Records of blobs in a page at first, about a block of the key-value store; and at most.
+const LEAST: usize = 64;
+const LONGEST: usize = 32 << 10;
+/// Pages become longer where at least each so manieth record is wanted.
+const SPARSE: usize = 256;
 
 /// Key of the number below which objects may have been numbered.
 pub(crate) const NEXT: &[u8] = b"next";
@@ -235,9 +297,49 @@ impl Core {
         Onode::decode(&bytes).map(Some).ok_or_else(|| self.corrupt("an object's record"))
     }
 
+    /// Whether a blob's record would have to be read from the drive.
+    pub fn blob_would_read(&self, id: BlobId) -> bool {
+        let key = id.key();
+        {
+            let state = self.state();
+            if state.current.get(Family::Blobs, &key).or_else(|| state.committing.get(Family::Blobs, &key)).is_some() {
+                return false;
+            }
+        }
+        self.kv.get_would_read(Family::Blobs, &key)
+    }
+
     pub fn blob(&self, id: BlobId) -> Result<Option<Blob>> {
         let Some(bytes) = self.get(Family::Blobs, &id.key())? else { return Ok(None) };
         Blob::decode(&bytes).map(Some).ok_or_else(|| self.corrupt(format!("the record of {id}")))
+    }
+
+    /// The records of those of these blobs that are there. Where many stand side by side they are read in one pass.
+    pub fn blobs(&self, ids: &BTreeSet<BlobId>) -> Result<BTreeMap<BlobId, Blob>> {
+        let (mut found, mut rest, mut page) = (BTreeMap::new(), ids.iter().peekable(), LEAST);
+        while let Some(first) = rest.peek() {
+            let (pairs, next) = self.pairs(Family::Blobs, &first.key(), None, page, None)?;
+            let mut wanted = 0;
+            for (key, record) in pairs {
+                let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a blob")) };
+                // Those that are passed over are not there.
+                while rest.next_if(|wanted| **wanted < id).is_some() {}
+                if rest.next_if_eq(&&id).is_some() {
+                    wanted += 1;
+                    match Blob::decode(&record) {
+                        Some(blob) => drop(found.insert(id, blob)),
+                        None => tracing::error!(%id, "the record of a blob makes no sense"),
+                    }
+                }
+            }
+            match next {
+                None => break,
+                Some(next) => while rest.next_if(|id| id.key() < next).is_some() {},
+            }
+            // Reading on pays where at least each so manieth is wanted.
+            page = if wanted * SPARSE >= page { (2 * page).min(LONGEST) } else { LEAST };
+        }
+        Ok(found)
     }
 
     /// Blocks of a blob. `bytes`: all of it, where it has no place yet; `deferred` gets them, where it has none. `None`: it is not where it was.

@@ -1,7 +1,8 @@
 //! A transaction that is being prepared: what it changes, over what is there. Nothing of it counts before it is published.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
-use crate::core::{Core, Fresh, NEXT};
+use crate::core::{Core, Fresh, NEXT, State};
+use crate::counts::{self, CountChange};
 use crate::data::Stream;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
@@ -33,6 +34,14 @@ struct Held {
     changed: bool,
 }
 
+/// When changes of counts are made whose blobs' records have to be read from the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    AtOnce,
+    /// With many others.
+    MayWait,
+}
+
 /// See the module.
 pub(crate) struct Draft<'a> {
     pub core: &'a Core,
@@ -42,7 +51,14 @@ pub(crate) struct Draft<'a> {
     /// Collections that were looked up or changed, and their bits.
     collections: BTreeMap<CollectionId, Option<u8>>,
     blobs: BTreeMap<BlobId, Held>,
+    when: Counts,
+    /// Changes of counts of blobs whose records were not looked up.
+    counts: BTreeMap<BlobId, Vec<CountChange>>,
+    /// Blobs for which all that waited is made here.
+    counted: Vec<BlobId>,
     bytes: BTreeMap<BlobId, Arc<AlignedBuf>>,
+    /// Those of blobs that it defers.
+    deferred: Vec<(BlobId, Arc<AlignedBuf>)>,
     fresh: Vec<Fresh>,
     dead: Vec<(Place, u32)>,
     pub sums: Sums,
@@ -69,9 +85,20 @@ fn count(runs: impl Iterator<Item = Run>) -> u32 {
     runs.map(|run| run.blocks).sum()
 }
 
+/// Returns what is dead now and stood on the drive.
+fn count_one(core: &Core, blob: &mut Blob, change: CountChange) -> Result<Vec<(Place, u32)>> {
+    let CountChange { first, blocks, more } = change;
+    if more {
+        blob.name(first, blocks);
+        return Ok(Vec::new());
+    }
+    let (dead, known) = blob.unname(first, blocks);
+    if known { Ok(dead) } else { Err(core.corrupt("an extent that names a part of a blob that is gone")) }
+}
+
 impl<'a> Draft<'a> {
     /// Whoever calls has the right to prepare.
-    pub fn new(core: &'a Core) -> Draft<'a> {
+    pub fn new(core: &'a Core, when: Counts) -> Draft<'a> {
         let (next, version) = {
             let state = core.state();
             (state.next, state.version + 1)
@@ -82,7 +109,11 @@ impl<'a> Draft<'a> {
             objects: BTreeMap::new(),
             collections: BTreeMap::new(),
             blobs: BTreeMap::new(),
+            when,
+            counts: BTreeMap::new(),
+            counted: Vec::new(),
             bytes: BTreeMap::new(),
+            deferred: Vec::new(),
             fresh: Vec::new(),
             dead: Vec::new(),
             sums: Sums::default(),
@@ -252,11 +283,36 @@ impl<'a> Draft<'a> {
             let Some(blob) = self.core.blob(id)? else {
                 return Err(self.core.corrupt(format!("extents that name {id}, which is not there")));
             };
-            let pending = self.core.state().bytes.contains_key(&id);
-            let deferred = if pending { 0 } else { count(blob.deferred()) };
-            self.blobs.insert(id, Held { blob, deferred, changed: false });
+            self.hold(id, blob)?;
         }
         self.blobs.get_mut(&id).ok_or_else(|| self.core.corrupt("a look at a blob"))
+    }
+
+    /// Looks at a blob of this record, and makes what waits for it.
+    fn hold(&mut self, id: BlobId, mut blob: Blob) -> Result<()> {
+        let (pending, mut waiting) = {
+            let state = self.core.state();
+            let waiting = state.counts.of(id).iter().flat_map(|(_, changes)| changes).copied();
+            (state.bytes.contains_key(&id), waiting.collect::<Vec<_>>())
+        };
+        let deferred = if pending { 0 } else { count(blob.deferred()) };
+        let waited = !waiting.is_empty();
+        waiting.extend(self.counts.remove(&id).into_iter().flatten());
+        let mut dead = Vec::new();
+        for change in &waiting {
+            dead.extend(count_one(self.core, &mut blob, *change)?);
+        }
+        self.dead.extend(dead);
+        if waited {
+            self.counted.push(id);
+        }
+        self.blobs.insert(id, Held { blob, deferred, changed: !waiting.is_empty() });
+        Ok(())
+    }
+
+    /// Makes what waits for a blob of this record. False: it makes no sense there, and still waits.
+    pub fn recount(&mut self, id: BlobId, blob: Blob) -> bool {
+        self.hold(id, blob).is_ok()
     }
 
     /// A new blob of an object, of these bytes, at a block of it.
@@ -267,6 +323,7 @@ impl<'a> Draft<'a> {
         let blob = Blob::new(offset, grain, &bytes);
         if (bytes.len() as u64) < self.core.options.defer_below {
             self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
+            self.deferred.push((id, Arc::new(bytes)));
         } else {
             let stream = if object.onode.hint.short_lived { Stream::Hot } else { Stream::Cold };
             self.fresh.push(Fresh { blob: id, stream });
@@ -278,19 +335,26 @@ impl<'a> Draft<'a> {
 
     /// One more extent is there.
     pub fn name(&mut self, extent: &Extent) -> Result<()> {
-        let held = self.held(extent.blob)?;
-        held.changed = true;
-        held.blob.name(extent.first, extent.blocks);
-        Ok(())
+        self.count(extent, true)
     }
 
     /// One is gone.
     pub fn unname(&mut self, extent: &Extent) -> Result<()> {
-        let held = self.held(extent.blob)?;
+        self.count(extent, false)
+    }
+
+    fn count(&mut self, extent: &Extent, more: bool) -> Result<()> {
+        let (id, change) = (extent.blob, CountChange { first: extent.first, blocks: extent.blocks, more });
+        if self.when == Counts::MayWait && !self.blobs.contains_key(&id) && self.core.blob_would_read(id) {
+            self.counts.entry(id).or_default().push(change);
+            return Ok(());
+        }
+        let core = self.core;
+        let held = self.held(id)?;
         held.changed = true;
-        let (dead, known) = held.blob.unname(extent.first, extent.blocks);
+        let dead = count_one(core, &mut held.blob, change)?;
         self.dead.extend(dead);
-        if known { Ok(()) } else { Err(self.core.corrupt("an extent that names a part of a blob that is gone")) }
+        Ok(())
     }
 
     /// What stands in a block of an object; `None`: zeros that take no room.
@@ -339,6 +403,20 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// What waits is as it will be, in memory and in the records.
+    fn write_counts(&mut self, state: &mut State) {
+        for id in std::mem::take(&mut self.counted) {
+            for (version, _) in state.counts.of(id) {
+                self.layer.delete(Family::Counts, counts::key(id, *version));
+            }
+            state.counts.remove(id);
+        }
+        for (id, changes) in std::mem::take(&mut self.counts) {
+            self.layer.put(Family::Counts, counts::key(id, self.version), counts::encode(&changes));
+            state.counts.add(id, (self.version, changes));
+        }
+    }
+
     fn is_pending(&self, id: BlobId) -> bool {
         self.bytes.contains_key(&id) || self.core.state().bytes.contains_key(&id)
     }
@@ -362,6 +440,7 @@ impl<'a> Draft<'a> {
             return Err((error.clone(), callbacks));
         }
         let group = state.group;
+        self.write_counts(&mut state);
         state.room.promised += need;
         state.room.gathered += need;
         if self.next > state.ceiling {
@@ -372,6 +451,8 @@ impl<'a> Draft<'a> {
         state.sums.add(self.sums);
         state.current.absorb(self.layer);
         state.bytes.extend(self.bytes);
+        let most = (2 * self.core.options.pack_from).max(1 << 20);
+        self.deferred.into_iter().for_each(|(id, bytes)| state.deferred.keep(id, group, bytes, most));
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         for (place, blocks) in self.dead {

@@ -2,6 +2,7 @@
 
 use crate::blob::{BLOCK, Blob, BlobId};
 use crate::codec::Reader;
+use crate::counts;
 use crate::id::{CollectionId, ObjectId};
 use crate::onode::{Onode, Span, of_span_key};
 use crate::run::RunHeader;
@@ -11,7 +12,7 @@ use crate::table::{Sums, Zone, of_zone_key};
 /// One record: a byte says of which kind, the rest is it. What is accepted, and written again, is the same when it is read.
 pub fn fuzz_records(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    match kind % 9 {
+    match kind % 10 {
         0 => {
             if let Some(onode) = Onode::decode(bytes) {
                 assert_eq!(Onode::decode(&onode.encode()), Some(onode));
@@ -45,6 +46,12 @@ pub fn fuzz_records(data: &[u8]) {
         }
         5 => _ = SuperBlock { volume: [0; 16], tenant: 1 }.check(bytes),
         6 => _ = (Zone::decode(bytes), of_zone_key(bytes), Sums::decode(bytes)),
+        8 => {
+            if let Some(changes) = counts::decode(bytes) {
+                assert_eq!(counts::decode(&counts::encode(&changes)), Some(changes));
+            }
+            let _ = counts::of_key(bytes);
+        }
         7 => _ = (BlobId::of_key(bytes), of_span_key(bytes), CollectionId::of_key(bytes)),
         _ => _ = (Reader(bytes).escaped(), Reader(bytes).ordered(), Reader(bytes).varint()),
     }

@@ -18,6 +18,8 @@ pub enum Family {
     Extents,
     /// Blobs: where they are on the drive, who uses them, checksums; by the number of the object that wrote them.
     Blobs,
+    /// Changes of how many extents name blocks of a blob, which its record does not know of yet.
+    Counts,
     /// Bytes of blobs that have no place of their own yet.
     Deferred,
     /// What users keep beside objects.
@@ -30,12 +32,13 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 9] = [
+    pub const ALL: [Family; 10] = [
         Family::Super,
         Family::Collections,
         Family::Onodes,
         Family::Extents,
         Family::Blobs,
+        Family::Counts,
         Family::Deferred,
         Family::Omap,
         Family::Zones,
@@ -44,7 +47,7 @@ impl Family {
 
     /// Its name where families have names: a letter.
     pub fn name(self) -> &'static str {
-        ["S", "C", "O", "X", "P", "D", "M", "Z", "T"][self as usize]
+        ["S", "C", "O", "X", "P", "R", "D", "M", "Z", "T"][self as usize]
     }
 }
 
@@ -69,6 +72,12 @@ pub trait KeyValue: Send + Sync {
     /// # Errors
     /// Those of the drive.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Whether getting a key would have to wait for a drive, as things stand. Who says no lets the store get each record when it needs it; who says yes lets it gather what can wait.
+    fn get_would_read(&self, family: Family, key: &[u8]) -> bool {
+        let _ = (family, key);
+        false
+    }
 
     /// Pairs in order, from `from` on and before `to`, `most` of them at most, all of one moment.
     ///

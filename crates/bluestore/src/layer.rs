@@ -37,6 +37,11 @@ impl Layer {
         gone.then_some(None)
     }
 
+    /// Keys that have changed, ranges that were deleted aside.
+    pub fn keys(&self, family: Family) -> impl Iterator<Item = &[u8]> {
+        self.keys[family as usize].keys().map(Vec::as_slice)
+    }
+
     /// Bytes of all changes, those that others have replaced with them.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -10,6 +10,7 @@ mod cleaning;
 mod codec;
 mod commit;
 mod core;
+mod counts;
 mod data;
 mod draft;
 mod fuzz;

@@ -5,8 +5,9 @@ use crate::blob::BLOCK;
 use crate::check::{self, Report};
 use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
-use crate::core::{ALL, Core, NEXT, Options, State};
-use crate::draft::Draft;
+use crate::core::{ALL, Core, Deferred, NEXT, Options, State};
+use crate::counts;
+use crate::draft::{Counts, Draft};
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::{Change, Family, KeyValue, Pair};
 use crate::read::{Page, Stat};
@@ -54,8 +55,10 @@ pub struct Usage {
     pub objects: u64,
     /// Bytes of all objects, holes with them.
     pub bytes: u64,
-    /// Bytes of blocks that objects name on the drive, each once however many share it.
+    /// Bytes of blocks that objects name on the drive, each once however many share it; and those of which changes wait ([`Usage::uncounted`]).
     pub stored: u64,
+    /// Changes of how many extents name a blob that wait until many are made together.
+    pub uncounted: u64,
     /// Bytes of blocks that wait in the key-value store.
     pub deferred: u64,
     /// Bytes of zones that are free for the store.
@@ -101,6 +104,7 @@ impl BlueStore {
         }
         let sums = kv.get(Family::Statistics, ALL)?.map_or(Some(Sums::default()), |bytes| Sums::decode(&bytes));
         let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
+        let counts = counts::load(kv.as_ref())?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
         tenant.begin()?;
         let table = zones(tenant, kv.as_ref())?;
         // Zones of which it knows no more are reset behind this.
@@ -113,7 +117,9 @@ impl BlueStore {
         }
         // A version of an earlier opening never comes again.
         let version = volume.mount() << 32;
-        let state = State { group: 1, table, sums, next: ceiling, ceiling, version, ..State::default() };
+        let deferred = Deferred::after(sums.deferred > 0);
+        let state =
+            State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
         Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, state))))
     }
 
@@ -136,10 +142,11 @@ impl BlueStore {
                 return Err(tell(callbacks, error));
             }
         }
-        if let Err(error) = self.0.clean_ahead(self.0.options.attended) {
+        let ahead = self.0.recount_if_due().and_then(|()| self.0.clean_ahead(self.0.options.attended));
+        if let Err(error) = ahead {
             return Err(tell(callbacks, error));
         }
-        let prepared = self.prepare(&steps, callbacks);
+        let prepared = self.prepare(&steps, callbacks, Counts::MayWait);
         let (error, callbacks) = match prepared {
             Ok(ticket) => return Ok(ticket),
             Err(failed) => failed,
@@ -153,10 +160,11 @@ impl BlueStore {
             state.starved = true;
             state.group
         };
-        if let Err(error) = self.0.commit(group) {
+        if let Err(error) = self.0.recount().and_then(|()| self.0.commit(group)) {
             return Err(tell(callbacks, error));
         }
-        let mut prepared = self.prepare(&steps, callbacks);
+        // All counts: what it takes away makes room for what it brings.
+        let mut prepared = self.prepare(&steps, callbacks, Counts::AtOnce);
         // Each time a part of a zone is won, or it ends.
         loop {
             let (error, callbacks) = match prepared {
@@ -167,7 +175,9 @@ impl BlueStore {
                 return Err(tell(callbacks, error));
             }
             match self.0.clean(Goal::Room, self.0.tenant.volume().least_capacity()) {
-                Ok(cleaned) if cleaned.gained() => prepared = self.prepare(&steps, callbacks),
+                Ok(cleaned) if cleaned.gained() => {
+                    prepared = self.prepare(&steps, callbacks, Counts::AtOnce);
+                }
                 Ok(_) => return Err(tell(callbacks, error)),
                 Err(error) => return Err(tell(callbacks, error)),
             }
@@ -178,9 +188,10 @@ impl BlueStore {
         &self,
         steps: &[(CollectionId, Step)],
         callbacks: Vec<Callback>,
+        counts: Counts,
     ) -> Result<Ticket, (Error, Vec<Callback>)> {
         let _preparing = self.0.prepare();
-        let mut draft = Draft::new(&self.0);
+        let mut draft = Draft::new(&self.0, counts);
         for (collection, step) in steps {
             if let Err(error) = apply::step(&mut draft, *collection, step) {
                 return Err((error, callbacks));
@@ -236,12 +247,16 @@ impl BlueStore {
         Ok(())
     }
 
-    /// Gives places on the drive to what waits in the key-value store. False: nothing waited.
+    /// Gives places on the drive to bytes that wait in the key-value store, and makes changes of blobs' counts that wait there. False: nothing waited.
     ///
     /// # Errors
     /// Those of [`BlueStore::wait`].
     pub fn pack(&self) -> Result<bool> {
-        self.0.pack()
+        let waited = self.0.state().counts.len();
+        if waited > 0 {
+            self.0.recount()?;
+        }
+        Ok(self.0.pack()? || self.0.state().counts.len() < waited)
     }
 
     /// Moves what lives in zones that are mostly dead, until about so many bytes have moved, or nothing is to be gained. Returns how many have moved.
@@ -362,6 +377,7 @@ impl BlueStore {
             objects: positive(state.sums.objects),
             bytes: positive(state.sums.bytes),
             stored: state.table.live() * BLOCK,
+            uncounted: state.counts.len() as u64,
             deferred: positive(state.sums.deferred) * BLOCK,
             free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
             moved: self.0.cleaner.totals().moved,
@@ -375,6 +391,7 @@ impl BlueStore {
     /// Those of the drive and of the key-value store, but for bytes that cannot be read: these are found.
     pub fn check(&self, deep: bool) -> Result<Report> {
         for _ in 0..CHECKS {
+            self.0.recount()?;
             self.sync()?;
             let preparing = self.0.prepare();
             if self.0.is_settled() {

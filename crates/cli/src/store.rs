@@ -366,6 +366,7 @@ fn stat(args: &Look) -> Outcome {
             "bytes": usage.bytes,
             "stored_bytes": usage.stored,
             "deferred_bytes": usage.deferred,
+            "uncounted_changes": usage.uncounted,
             "free_bytes": usage.free,
             "collections": collections.iter().map(collection).collect::<Vec<_>>(),
         }));

@@ -330,6 +330,7 @@ fn images_are_what_was_done_to_them() {
             images.remove(name).unwrap();
         }
         let (store, _) = open(&drive).unwrap();
+        store.pack().unwrap();
         assert_eq!((store.usage().objects, store.usage().stored + store.usage().deferred), (1, 0), "seed {seed}");
     }
     assert!(kinds.len() == 11 && kinds.values().all(|n| *n > 50), "{kinds:?}");

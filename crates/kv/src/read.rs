@@ -102,18 +102,21 @@ pub(crate) fn get(core: &Core, view: &View, key: &[u8], seq: u64) -> Result<Opti
     if operands.is_empty() { Ok(value) } else { merged(core, key, value.as_deref(), &operands) }
 }
 
+/// Whether a get of the key, as it was at `seq`, has to ask the drive.
+pub(crate) fn would_read(core: &Core, view: &View, key: &[u8], seq: u64) -> bool {
+    let order = core.order();
+    !view.memory_has(order, key, seq)
+        && view.tables.with_key(order, key).iter().any(|table| table.get_would_read(key, seq))
+}
+
 /// The values of keys, as they were at `seq`, in the order of the keys. Of what the drive has to be asked for, several keys are read at once.
 pub(crate) fn multi_get(core: &Core, view: &View, keys: &[Vec<u8>], seq: u64) -> Result<Vec<Option<Vec<u8>>>> {
-    let order = core.order();
-    let would_read = |key: &[u8]| {
-        !view.memory_has(order, key, seq)
-            && view.tables.with_key(order, key).iter().any(|table| table.get_would_read(key, seq))
-    };
     let mut found: Vec<_> = keys.iter().map(|key| (key, None)).collect();
     let read = |(key, value): &mut (&Vec<u8>, Option<Vec<u8>>)| get(core, view, key, seq).map(|found| *value = found);
     let most = core.options.reads();
     if most > 1 {
-        let (mut waiting, others): (Vec<_>, Vec<_>) = found.iter_mut().partition(|(key, _)| would_read(key));
+        let (mut waiting, others): (Vec<_>, Vec<_>) =
+            found.iter_mut().partition(|(key, _)| would_read(core, view, key, seq));
         others.into_iter().try_for_each(read)?;
         together(most, &mut waiting, |piece| read(piece))?;
     } else {

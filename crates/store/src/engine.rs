@@ -39,8 +39,8 @@ pub(crate) struct ObjectStore {
 /// What the maintenance thread keeps in mind.
 #[derive(Default)]
 pub(crate) struct Chores {
-    /// Bytes that were deferred when it looked last.
-    deferred: u64,
+    /// Bytes that were deferred when it looked last, and changes of counts that waited.
+    waiting: (u64, u64),
 }
 
 impl Engine for ObjectStore {
@@ -80,6 +80,8 @@ impl Engine for ObjectStore {
         let Options { mut store, mut metadata, volume } = start.options;
         store.attended |= volume.exec != Exec::Inline;
         metadata.volume = volume;
+        // Deferred bytes that stay in the memtable until they are packed are never written to a table, and not read from one.
+        store.pack_from = store.pack_from.min(metadata.memtable_bytes as u64 / 4);
         let volume = start.tenant.volume().clone();
         let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
         let damage = kv.damage();
@@ -117,9 +119,10 @@ impl Engine for ObjectStore {
             Ok(Some(_)) => return Some(Rest { time: began.elapsed(), until_rung: false }),
             Err(error) => tracing::warn!(%error, "cleaning failed"),
         }
-        let deferred = self.store.usage().deferred;
-        let quiet = deferred == std::mem::replace(&mut chores.deferred, deferred);
-        let done = if quiet && deferred > 0 { self.store.pack().map(drop) } else { self.store.sync() };
+        let Usage { deferred, uncounted, .. } = self.store.usage();
+        let quiet = (deferred, uncounted) == std::mem::replace(&mut chores.waiting, (deferred, uncounted));
+        let done =
+            if quiet && (deferred > 0 || uncounted > 0) { self.store.pack().map(drop) } else { self.store.sync() };
         if let Err(error) = done {
             tracing::warn!(%error, "what was queued could not be made durable");
             if error.code() == Code::Poisoned {

@@ -65,6 +65,10 @@ impl KeyValue for Metadata {
         self.kv()?.get(&key(family, name))
     }
 
+    fn get_would_read(&self, family: Family, name: &[u8]) -> bool {
+        self.kv().is_ok_and(|kv| kv.get_would_read(&key(family, name)))
+    }
+
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
         self.each(family, from, to, most, |name, value| (name.to_vec(), value.to_vec()))
     }

@@ -17,6 +17,7 @@ use imbrex_zones::shell::Shell;
 use imbrex_zones::{Tenant, Volume};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub use super::space::Make;
 
@@ -154,6 +155,12 @@ impl Kv {
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.core().counters.get();
         read::get_now(self.core(), &keys::full(self.space, key))
+    }
+
+    /// Whether a [`Kv::get`] of the key would have to ask the drive, as things stand: neither memory nor the cache has what it needs.
+    pub fn get_would_read(&self, key: &[u8]) -> bool {
+        let seq = self.core().visible.load(Ordering::Acquire);
+        read::would_read(self.core(), &self.core().view(), &keys::full(self.space, key), seq)
     }
 
     /// The value that a key had at a moment.

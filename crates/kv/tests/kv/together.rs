@@ -199,3 +199,33 @@ fn what_cannot_be_read_is_an_error_of_all_and_passes() {
     iter.seek(&key(0)).unwrap();
     assert_eq!(iter.get(), Some((&key(0)[..], has[0].as_deref().unwrap())));
 }
+
+/// What says that a get would read agrees with what the drive is asked for then.
+#[test]
+fn whether_a_get_would_read_is_known_before() {
+    let emulator = Emulator::memory(&config()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    Kv::format(&drive, None, false).unwrap();
+    let small = Options { cache_bytes: 64 << 10, ..options() };
+    let key = |n: u32| n.to_be_bytes();
+    {
+        let store = Kv::open(drive.clone(), small.clone()).unwrap();
+        for n in 0..600 {
+            store.put(&key(n), &value(n.into(), 300), false).unwrap();
+        }
+        store.flush().unwrap();
+        store.put(&key(1), b"in memory", false).unwrap();
+        assert!(!store.get_would_read(&key(1)));
+    }
+    let store = Kv::open(drive, small).unwrap();
+    let mut told = [0; 2];
+    for n in (0..700).chain([0, 1, 699]) {
+        let would = store.get_would_read(&key(n));
+        let before = emulator.stats().total.reads;
+        assert_eq!(store.get(&key(n)).unwrap().is_some(), n < 600);
+        let reads = emulator.stats().total.reads - before;
+        assert_eq!(would, reads > 0, "{n}: {reads} reads");
+        told[usize::from(would)] += 1;
+    }
+    assert!(told.iter().all(|n| *n > 10), "{told:?}");
+}

@@ -1,0 +1,438 @@
+//! `images`: reads and writes of a block image on a host-managed drive, beside a conventional disk with the mechanics of that drive, of which as many bytes are used. On the virtual
+//! clock: the image is used by one thread, one operation after the other, and the disk has as many at once as a row says, in the order that it likes best.
+//!
+//! What is scaled: the number of zones, the drive's cache, and the memory of the store. An operation keeps its size, and the mechanics are real.
+
+use super::hosts::{Disk, conventional_twin};
+use super::kv_store::{CACHE, DRIVE, MEMTABLE, MIB, Store as Scaled, ZONE, ZONES};
+use super::result::{Ratio, Row};
+use super::virtual_clock::why;
+use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use imbrex_bluestore::{BlueStore, Survives};
+use imbrex_device::{Cause, Drive};
+use imbrex_emulator::time::{Mechanics, Model, Pace, Ticket, Timeline};
+use imbrex_emulator::{Config, Counts, Emulator, Op, Overrides, TraceEntry};
+use imbrex_image::{Image, Images};
+use imbrex_store::{Options as StoreOptions, Store};
+use imbrex_zones::{Exec, VolumeOptions};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "images",
+    about: "Random writes, flushes and reads of a block image on a host-managed drive beside a conventional disk of the same mechanics",
+    paper: "none",
+    speed: 1.0,
+    rows: |_| rows().into_iter().map(|(name, ..)| name).collect(),
+    extra: super::NONE,
+    needs: |options| Needs { work: 0, memory: bytes(options) + (1 << 30) },
+    run,
+};
+
+const BLOCK: u64 = 4096;
+/// A write of the load, and a read in order.
+const LONG: u64 = MIB;
+/// Commands at a conventional disk, where nothing is flushed.
+const DEPTH: usize = 256;
+/// Writes before each flush.
+const BATCH: u64 = 32;
+const READS: u64 = 20_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Random writes, each flush behind so many; 0: none.
+    Write(u64),
+    /// Random reads, one after the other.
+    Read,
+    InOrder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Nothing was written, and the image takes as much of the drive as with [`Before::Full`].
+    Empty,
+    /// Written in order.
+    Loaded(u64),
+    /// Written in order, and overwritten at random for as many bytes.
+    Random(u64),
+}
+
+fn rows() -> Vec<(String, Option<Before>, What)> {
+    let image = |before| match before {
+        Before::Empty => "image, empty drive".to_owned(),
+        Before::Loaded(percent) => format!("image of {percent} % of the drive, written in order"),
+        Before::Random(percent) => format!("image of {percent} % of the drive, overwritten at random"),
+    };
+    let mut all = Vec::new();
+    for (what, name) in [
+        (What::Write(0), "writes of 4 KiB"),
+        (What::Write(BATCH), "writes of 4 KiB, a flush every 32"),
+        (What::Read, "reads of 4 KiB"),
+        (What::InOrder, "reads in order"),
+    ] {
+        all.push((format!("{name}: disk"), None, what));
+        let befores: &[Before] = match what {
+            What::Write(_) => &[Before::Empty, Before::Random(60), Before::Random(80)],
+            What::Read => &[Before::Loaded(80), Before::Random(80)],
+            What::InOrder => &[Before::Loaded(80), Before::Random(80)],
+        };
+        all.extend(befores.iter().map(|before| (format!("{name}: {}", image(*before)), Some(*before), what)));
+    }
+    all
+}
+
+/// Bytes of the drive.
+fn bytes(options: &Options) -> u64 {
+    u64::from(ZONES) * ZONE / u64::from(options.scale) / if options.short { 4 } else { 1 }
+}
+
+/// Bytes of an image that takes so much of it.
+fn part(options: &Options, percent: u64) -> u64 {
+    bytes(options) * percent / 100 / LONG * LONG
+}
+
+/// The drive, and the disk with its mechanics.
+fn drives(options: &Options) -> Result<[Config; 2], Stop> {
+    let scale = u64::from(options.scale);
+    let zones = (bytes(options) / (ZONE / scale)) as u32;
+    let drive = Scaled::drive(options.scale, zones, ZONE / scale, Mechanics::Real)?;
+    let disk = Disk::named(DRIVE, Rule::Fewer)?;
+    let over = Overrides {
+        capacity: Some(drive.capacity),
+        zone_size: Some(drive.zone_size),
+        write_cache: Some(true),
+        scale: Some(options.scale),
+        mechanics: Mechanics::Scaled,
+        ..Overrides::default()
+    };
+    let mut twin = Config::new(&conventional_twin(&disk.profile), &over);
+    twin.model = twin.model.map(|model| Model { mechanics: Mechanics::Real, ..model });
+    twin.cache_bytes = drive.cache_bytes;
+    Ok([drive, twin])
+}
+
+struct Side {
+    drive: Emulator,
+    store: Store,
+    image: Image,
+    random: ChaCha8Rng,
+    noise: Vec<u8>,
+    size: u64,
+    writes: u64,
+}
+
+impl Side {
+    fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
+        let percent = match before {
+            Before::Empty => 80,
+            Before::Loaded(percent) | Before::Random(percent) => percent,
+        };
+        let (size, scale) = (part(options, percent), u64::from(options.scale));
+        let drive = Emulator::memory(&drives(options)?[0]).map_err(why)?;
+        drive.keep_own_time(Pace::Account).map_err(why)?;
+        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        Store::format(&handle, Some([7; 16]), false).map_err(why)?;
+        let metadata = imbrex_kv::Options {
+            memtable_bytes: (MEMTABLE / scale) as usize,
+            cache_bytes: CACHE / scale,
+            ..imbrex_kv::Options::default()
+        };
+        let volume = VolumeOptions {
+            exec: Exec::Inline,
+            survivor_bytes: (3 * MEMTABLE / scale).max(16 * MIB) as usize,
+            ..VolumeOptions::default()
+        };
+        let store = Store::open(handle, StoreOptions { metadata, volume, ..StoreOptions::default() }).map_err(why)?;
+        let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
+        images.create("image", size).map_err(why)?;
+        let image = images.image("image", false).map_err(why)?;
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        let mut noise = vec![0; 2 * LONG as usize];
+        random.fill_bytes(&mut noise);
+        let mut side = Side { drive, store, image, random, noise, size, writes: 0 };
+        if before == Before::Empty {
+            return Ok(side);
+        }
+        for at in (0..size).step_by(LONG as usize) {
+            if run.stopped() {
+                return Err(Stop::Interrupted);
+            }
+            side.write(at, LONG)?;
+        }
+        side.image.flush().map_err(why)?;
+        if let Before::Random(_) = before {
+            side.writes(size / BLOCK, 0, run)?;
+        }
+        Ok(side)
+    }
+
+    fn write(&mut self, at: u64, len: u64) -> Result<(), Stop> {
+        let from = self.random.random_range(0..LONG) as usize;
+        self.image.write(at, &self.noise[from..from + len as usize], Survives::Process).map_err(why)
+    }
+
+    fn writes(&mut self, count: u64, flush: u64, run: &Run) -> Result<(), Stop> {
+        for _ in 0..count {
+            if self.writes.is_multiple_of(4096) && run.stopped() {
+                return Err(Stop::Interrupted);
+            }
+            let at = self.random.random_range(0..self.size / BLOCK) * BLOCK;
+            self.write(at, BLOCK)?;
+            self.writes += 1;
+            if flush > 0 && self.writes.is_multiple_of(flush) {
+                self.image.flush().map_err(why)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, at: u64, len: u64) -> Result<(), Stop> {
+        let mut out = vec![0; len as usize];
+        self.image.read(at, &mut out).map_err(why)?;
+        match out.iter().any(|byte| *byte != 0) {
+            true => Ok(()),
+            false => Err("what was written is not there; look into that first".into()),
+        }
+    }
+
+    /// Returns how many operations there were, of so many bytes.
+    fn run(&mut self, what: What, run: &Run) -> Result<(u64, u64), Stop> {
+        match what {
+            What::Write(flush) => {
+                let count = writes(run.options, flush);
+                self.writes(count, flush, run)?;
+                Ok((count, BLOCK))
+            }
+            What::Read => {
+                for _ in 0..reads(run.options) {
+                    let at = self.random.random_range(0..self.size / BLOCK) * BLOCK;
+                    self.read(at, BLOCK)?;
+                }
+                Ok((reads(run.options), BLOCK))
+            }
+            What::InOrder => {
+                let count = self.size / 8 / LONG;
+                // From the middle of the drive's addresses.
+                (0..count).try_for_each(|n| self.read(self.size / 2 + n * LONG, LONG))?;
+                Ok((count, LONG))
+            }
+        }
+    }
+
+    fn row(&mut self, what: What, run: &Run) -> Result<Row, Stop> {
+        while self.store.pack().map_err(why)? {}
+        self.image.flush().map_err(why)?;
+        self.drive.reset_stats();
+        let elapsed = |drive: &Emulator| drive.time().map_or(0.0, |time| time.elapsed);
+        let (before, moved) = (elapsed(&self.drive), self.store.usage().moved);
+        let (count, each) = self.run(what, run)?;
+        if let What::Write(_) = what {
+            self.image.flush().map_err(why)?;
+        }
+        let seconds = elapsed(&self.drive) - before;
+        let (counts, time) = (self.drive.stats(), self.drive.time());
+        let mut row = Row::new("", DRIVE);
+        row.device_seconds = time.as_ref().map(|time| time.total.busy());
+        fill(&mut row, what, (count, each), seconds, counts.total);
+        for (cause, seconds) in time.iter().flat_map(|time| &time.by_cause) {
+            row.figures.insert(format!("ms of {cause}, each"), seconds.busy() * 1e3 / count as f64);
+        }
+        for (cause, counts) in &counts.by_cause {
+            let bytes = (counts.bytes_written + counts.bytes_read) as f64;
+            if bytes > 0.0 {
+                row.figures.insert(format!("bytes of {cause}, each"), bytes / count as f64);
+            }
+        }
+        row.figures.insert("bytes moved, each".into(), (self.store.usage().moved - moved) as f64 / count as f64);
+        row.figures
+            .insert("live bytes over the drive's".into(), self.store.usage().stored as f64 / bytes(run.options) as f64);
+        Ok(row)
+    }
+}
+
+fn writes(options: &Options, flush: u64) -> u64 {
+    part(options, 80) / BLOCK / if flush > 0 { 8 } else { 1 }
+}
+
+fn reads(options: &Options) -> u64 {
+    if options.short { 200 } else { READS }
+}
+
+const RATE: &str = "operations/s";
+const MB: &str = "MB/s";
+
+fn fill(row: &mut Row, what: What, (count, each): (u64, u64), seconds: f64, counts: Counts) {
+    row.rule = Rule::Fewer.name().into();
+    row.operations = Some(count);
+    row.wall_seconds = Some(seconds);
+    row.bytes_user = Some(count * each);
+    row.bytes_read = Some(counts.bytes_read);
+    row.bytes_drive = Some(counts.bytes_written);
+    let rate = count as f64 / seconds.max(1e-9);
+    match what {
+        What::InOrder => row.figures.insert(MB.to_owned(), rate * each as f64 / 1e6),
+        _ => row.figures.insert(RATE.to_owned(), rate),
+    };
+}
+
+/// A conventional disk: the line of its time, and what is there.
+struct Raw {
+    line: Timeline,
+    /// Commands that have not ended, as far as is known.
+    flying: Vec<Ticket>,
+    /// When the others did, as bits of a number that is not negative, which are in its order.
+    ended: BinaryHeap<Reverse<u64>>,
+    now: f64,
+    sent: u64,
+}
+
+impl Raw {
+    fn send(&mut self, op: Op, offset: u64, len: u64) {
+        let cause = if op == Op::Read { Cause::UserRead } else { Cause::UserWrite };
+        let (cause, len) = (cause.name(), len as u32);
+        let entry =
+            TraceEntry { sequence: self.sent, op, cause, priority: "normal", zone: 0, offset, len, result: "ok" };
+        self.sent += 1;
+        self.flying.push(self.line.submit(&entry, self.now));
+    }
+
+    fn collect(&mut self) {
+        let (line, ended) = (&mut self.line, &mut self.ended);
+        self.flying.retain(|ticket| match line.completion(*ticket) {
+            Some(at) => {
+                ended.push(Reverse(at.to_bits()));
+                false
+            }
+            None => true,
+        });
+    }
+
+    /// It is the moment at which one more has ended.
+    fn one_ends(&mut self) {
+        loop {
+            self.collect();
+            let until = self.ended.peek().map_or(f64::INFINITY, |first| f64::from_bits(first.0));
+            if !self.line.step(until) {
+                break;
+            }
+        }
+        if let Some(Reverse(at)) = self.ended.pop() {
+            self.now = self.now.max(f64::from_bits(at));
+        }
+    }
+
+    fn all_end(&mut self) {
+        while !self.flying.is_empty() || !self.ended.is_empty() {
+            self.one_ends();
+        }
+    }
+
+    fn outstanding(&self) -> usize {
+        self.flying.len() + self.ended.len()
+    }
+}
+
+/// The same operations on a disk.
+fn raw(what: What, run: &Run) -> Result<Row, Stop> {
+    let config = &drives(run.options)?[1];
+    let line = Timeline::of(config)?;
+    let mut raw = Raw { line, flying: Vec::new(), ended: BinaryHeap::new(), now: 0.0, sent: 0 };
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let size = part(run.options, 80);
+    let (count, each, depth) = match what {
+        // Many times what its cache takes.
+        What::Write(0) => ((16 * config.cache_bytes / BLOCK).max(50_000).min(writes(run.options, 0)), BLOCK, DEPTH),
+        What::Write(flush) => (writes(run.options, flush) / 8, BLOCK, flush as usize),
+        What::Read => (reads(run.options), BLOCK, 1),
+        What::InOrder => (size / 8 / LONG, LONG, 4),
+    };
+    for n in 0..count {
+        if n % 1024 == 0 && run.stopped() {
+            return Err(Stop::Interrupted);
+        }
+        let at = match what {
+            What::InOrder => size / 2 + n * LONG,
+            _ => random.random_range(0..size / BLOCK) * BLOCK,
+        };
+        let op = if matches!(what, What::Write(_)) { Op::Write } else { Op::Read };
+        if raw.outstanding() >= depth {
+            raw.one_ends();
+        }
+        raw.send(op, at, each);
+        if let What::Write(flush @ 1..) = what
+            && (n + 1) % flush == 0
+        {
+            raw.all_end();
+            raw.send(Op::Flush, 0, 0);
+            raw.all_end();
+        }
+    }
+    raw.all_end();
+    if let What::Write(_) = what {
+        raw.send(Op::Flush, 0, 0);
+        raw.all_end();
+    }
+    let time = raw.line.stats();
+    let mut row = Row::new("", &config.profile);
+    row.device_seconds = Some(time.total.busy());
+    fill(&mut row, what, (count, each), raw.now / 1e9, Counts::default());
+    (row.bytes_read, row.bytes_drive) = (None, None);
+    Ok(row)
+}
+
+/// Rows against the disk's, and what is wanted.
+const WANTED: &[(What, Before, Option<f64>)] = &[
+    (What::Write(0), Before::Empty, Some(20.0)),
+    (What::Write(0), Before::Random(60), None),
+    (What::Write(0), Before::Random(80), Some(4.0)),
+    (What::Write(BATCH), Before::Empty, Some(5.0)),
+    (What::Write(BATCH), Before::Random(60), None),
+    (What::Write(BATCH), Before::Random(80), Some(4.0)),
+    (What::Read, Before::Loaded(80), None),
+    (What::Read, Before::Random(80), None),
+    (What::InOrder, Before::Loaded(80), None),
+    (What::InOrder, Before::Random(80), None),
+];
+
+fn run(run: &mut Run) -> Result<(), Stop> {
+    run.setting("image", "of 80 % of the drive, if nothing else is said; pieces of 4 MiB; nothing can be compressed");
+    run.setting("overwritten at random", "writes of 4 KiB, as many bytes as the image has, before what is measured");
+    run.setting("disk", format!("{DEPTH} writes at once, or 32 and a flush when all have ended; one read at once, four in order; as many bytes of it are used"));
+    run.setting("memory at full size", format!("memtable {} MiB, cache {} MiB", MEMTABLE / MIB, CACHE / MIB));
+    let all = rows();
+    // Rows of one image follow one another, those that change least first.
+    let order =
+        [None, Some(Before::Empty), Some(Before::Loaded(80)), Some(Before::Random(60)), Some(Before::Random(80))];
+    let sort = |what: &What| match what {
+        What::InOrder => 0,
+        What::Read => 1,
+        What::Write(n) => 2 + n,
+    };
+    for before in order {
+        let mut side = None;
+        let mut rows: Vec<_> = all.iter().filter(|row| row.1 == before).collect();
+        rows.sort_by_key(|row| sort(&row.2));
+        for (name, before, what) in rows {
+            run.row(name, |run| {
+                let Some(before) = before else { return raw(*what, run) };
+                if side.is_none() || *before == Before::Empty {
+                    drop(side.take());
+                    side = Some(Side::new(run.options, *before, run)?);
+                }
+                side.as_mut().map_or_else(|| Err("no store".into()), |side| side.row(*what, run))
+            })?;
+        }
+    }
+    for (what, before, goal) in WANTED {
+        let name = |before: Option<Before>| all.iter().find(|row| row.1 == before && row.2 == *what).map(|row| &row.0);
+        let (Some(ours), Some(disk)) = (name(Some(*before)), name(None)) else { continue };
+        let figure = if *what == What::InOrder { MB } else { RATE };
+        let each = run.pairs(ours, disk, |row| row.figures.get(figure).copied());
+        let ratio = Ratio::of(format!("{ours} against a disk"), &each);
+        run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal: *goal, ..ratio }));
+    }
+    Ok(())
+}

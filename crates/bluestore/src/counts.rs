@@ -1,0 +1,190 @@
+//! Changes of counts that wait. An extent that comes or goes changes how many extents name blocks of a blob. Where the blob's record would have to be read from the drive for that, the change is
+//! written down alone ([`Family::Counts`](crate::keyvalue::Family::Counts)). Later many of them are made together, in the order of blobs: what would be a random read for each overwrite becomes a pass over the records.
+//!
+//! Whoever reads a record to change it makes those that wait before. A record counts no block as dead that an extent names, whatever waits for it: changes come in the order in which
+//! extents did, and an extent that was there when the record was written keeps its count until all that wait are made.
+
+use crate::blob::{Blob, BlobId};
+use crate::codec::{Reader, put_ordered, put_varint};
+use crate::core::Core;
+use crate::draft::{Counts, Draft};
+use crate::keyvalue::{Family, KeyValue};
+use imbrex_device::Result;
+use std::collections::BTreeMap;
+
+/// Records of blobs that one step looks at, a MiB or so: each step begins with a way of a disk's head for each run of the key-value store.
+const PAGE: usize = 16 << 10;
+const FIRST: BlobId = BlobId { onode: 0, number: 0 };
+
+/// One more extent names these blocks of a blob, or one less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CountChange {
+    pub first: u32,
+    pub blocks: u32,
+    pub more: bool,
+}
+
+/// Those of a transaction, by its number.
+pub(crate) type OfOne = (u64, Vec<CountChange>);
+
+/// All that wait, in memory as they are in the key-value store and in what it does not have yet.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    all: BTreeMap<BlobId, Vec<OfOne>>,
+    len: usize,
+    /// They are being made, from this blob on.
+    pub sweep: Option<BlobId>,
+}
+
+impl Waiting {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Those of a blob, the oldest first.
+    pub fn of(&self, id: BlobId) -> &[OfOne] {
+        self.all.get(&id).map_or(&[], |all| all)
+    }
+
+    pub fn add(&mut self, id: BlobId, of: OfOne) {
+        self.len += of.1.len();
+        self.all.entry(id).or_default().push(of);
+    }
+
+    /// They were made.
+    pub fn remove(&mut self, id: BlobId) {
+        let made = self.all.remove(&id).unwrap_or_default();
+        self.len -= made.iter().map(|(_, changes)| changes.len()).sum::<usize>();
+    }
+
+    /// Blobs for which any wait, from one on.
+    pub fn from(&self, id: BlobId) -> impl Iterator<Item = BlobId> {
+        self.all.range(id..).map(|(id, _)| *id)
+    }
+}
+
+/// Key of what a transaction of this number changes.
+pub(crate) fn key(id: BlobId, version: u64) -> Vec<u8> {
+    let mut key = id.key();
+    put_ordered(&mut key, version);
+    key
+}
+
+pub(crate) fn of_key(key: &[u8]) -> Option<(BlobId, u64)> {
+    let mut key = Reader(key);
+    let of = (BlobId { onode: key.number()?, number: key.number()? }, key.number()?);
+    key.is_empty().then_some(of)
+}
+
+pub(crate) fn encode(changes: &[CountChange]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2 * changes.len());
+    for change in changes {
+        put_varint(&mut out, u64::from(change.first) << 1 | u64::from(change.more));
+        put_varint(&mut out, change.blocks.into());
+    }
+    out
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<CountChange>> {
+    let (mut from, mut all) = (Reader(bytes), Vec::new());
+    while !from.is_empty() {
+        let (head, blocks) = (from.varint()?, from.small::<u32>()?);
+        let first = u32::try_from(head >> 1).ok()?;
+        first.checked_add(blocks).filter(|end| blocks > 0 && *end <= crate::blob::MAX_BLOCKS)?;
+        all.push(CountChange { first, blocks, more: head & 1 == 1 });
+    }
+    Some(all)
+}
+
+/// What waits, of which the key-value store knows; `None`: something makes no sense.
+pub(crate) fn load(kv: &dyn KeyValue) -> Result<Option<Waiting>> {
+    let (mut waiting, mut next) = (Waiting::default(), Some(Vec::new()));
+    while let Some(from) = next {
+        let pairs = kv.pairs(Family::Counts, &from, None, 4096)?;
+        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
+        for (key, value) in pairs {
+            let Some(((id, version), changes)) = of_key(&key).zip(decode(&value)) else { return Ok(None) };
+            waiting.add(id, (version, changes));
+        }
+    }
+    Ok(Some(waiting))
+}
+
+impl Core {
+    /// Makes a part of what waits, where enough does.
+    ///
+    /// # Errors
+    /// Those of the key-value store.
+    pub fn recount_if_due(&self) -> Result<()> {
+        let due = {
+            let mut state = self.state();
+            if state.counts.sweep.is_none() && state.counts.len() >= self.options.count_from.max(1) {
+                state.counts.sweep = Some(FIRST);
+            }
+            state.counts.sweep.is_some()
+        };
+        if due { self.recount_step() } else { Ok(()) }
+    }
+
+    /// Makes all that waits. What makes no sense still waits then, and a check tells of it.
+    ///
+    /// # Errors
+    /// As [`Core::recount_if_due`].
+    pub fn recount(&self) -> Result<()> {
+        self.state().counts.sweep = Some(FIRST);
+        while self.state().counts.sweep.is_some() {
+            self.recount_step()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what waits for a page of records, from where the sweep is.
+    fn recount_step(&self) -> Result<()> {
+        let _preparing = self.prepare();
+        let first = {
+            let mut state = self.state();
+            let first = state.counts.sweep.and_then(|from| state.counts.from(from).next());
+            if first.is_none() {
+                state.counts.sweep = None;
+            }
+            first
+        };
+        let Some(first) = first else { return Ok(()) };
+        let (pairs, next) = self.pairs(Family::Blobs, &first.key(), None, PAGE, None)?;
+        let mut draft = Draft::new(self, Counts::AtOnce);
+        let records: BTreeMap<BlobId, &[u8]> =
+            pairs.iter().filter_map(|(key, record)| Some((BlobId::of_key(key)?, &record[..]))).collect();
+        // Those between two records that are there have none.
+        let next = next.and_then(|_| records.last_key_value()).map(|(last, _)| last.next());
+        let ids: Vec<BlobId> =
+            self.state().counts.from(first).take_while(|id| next.is_none_or(|end| *id < end)).collect();
+        for id in ids {
+            let made =
+                records.get(&id).and_then(|record| Blob::decode(record)).is_some_and(|blob| draft.recount(id, blob));
+            if !made {
+                tracing::error!(%id, "the record of a blob does not have what changes of its counts are of");
+            }
+        }
+        draft.publish(Vec::new()).map_err(|(error, _)| error)?;
+        self.state().counts.sweep = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_back_and_nothing_else_is_taken_for_them() {
+        let change = |first, blocks, more| CountChange { first, blocks, more };
+        let all = [change(0, 64, false), change(63, 1, true), change(7, 2, false)];
+        assert_eq!(decode(&encode(&all)).as_deref(), Some(&all[..]));
+        for bad in [&[0, 0][..], &[0], &[126, 2], &[0x80], &[0xff; 12]] {
+            assert_eq!(decode(bad), None, "{bad:?}");
+        }
+        let id = BlobId { onode: 300, number: 0 };
+        assert_eq!(of_key(&key(id, 1 << 40)), Some((id, 1 << 40)));
+        assert_eq!(of_key(&id.key()), None);
+    }
+}
