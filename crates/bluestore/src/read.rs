@@ -118,6 +118,39 @@ impl Core {
         })
     }
 
+    /// Whether anything is stored at `offset` of an object, and for how many bytes from there on, `len` at most, that is so.
+    pub fn stored_at(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<(bool, u64)> {
+        self.at_once(|| {
+            let onode = self.find(collection, id)?;
+            let end = offset.saturating_add(len);
+            let (mut at, stop, mut is) = (offset / BLOCK, end.div_ceil(BLOCK), None);
+            // What follows is the same as what is before it.
+            let mut goes_on = |stored: bool| *is.get_or_insert(stored) == stored;
+            'all: while at < stop {
+                let begin = at / SPAN * SPAN;
+                let to = stop.min(begin + SPAN);
+                for extent in self.span(&onode, at / SPAN)?.0 {
+                    let (from, until) = (begin + u64::from(extent.at), begin + u64::from(extent.end()));
+                    for (next, stored) in [(from, false), (until, true)] {
+                        if at < next.min(to) {
+                            if !goes_on(stored) {
+                                break 'all;
+                            }
+                            at = next.min(to);
+                        }
+                    }
+                }
+                if at < to {
+                    if !goes_on(false) {
+                        break;
+                    }
+                    at = to;
+                }
+            }
+            Ok((is.unwrap_or(false), (at * BLOCK).min(end).saturating_sub(offset)))
+        })
+    }
+
     /// As many bytes as there are, at most `len`.
     pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
         for tried in 0.. {

@@ -303,6 +303,14 @@ impl BlueStore {
         self.0.stored(collection, object)
     }
 
+    /// Whether anything is stored at `offset` of an object, and for how many bytes from there on, `len` at most, that is so. What is not stored is zeros, or behind its end.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn stored_at(&self, collection: CollectionId, object: &ObjectId, offset: u64, len: u64) -> Result<(bool, u64)> {
+        self.0.stored_at(collection, object, offset, len)
+    }
+
     /// All collections, and the bits that each goes by.
     ///
     /// # Errors

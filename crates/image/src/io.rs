@@ -57,6 +57,32 @@ impl Core {
         })
     }
 
+    /// Whether anything is stored at `offset` of a piece, now or at a snapshot, and for how many bytes that is so.
+    fn stored_part(
+        &self,
+        state: &State,
+        (number, at): (u64, Option<u64>),
+        offset: u64,
+        most: u64,
+    ) -> Result<(bool, u64)> {
+        let of = |id: &ObjectId, most: u64| match self.store.stored_at(ALL, id, offset, most) {
+            // It has just gone. Who is told of bytes reads them.
+            Err(error) if error.code() == Code::NotFound => Ok((true, most)),
+            found => found,
+        };
+        let found = match at {
+            None => self.find(number, None)?.map(|(id, _)| of(&id, most)).transpose()?,
+            Some(snap) => self.with(number, snap, Why::ToRead, &mut |id| of(id, most))?,
+        };
+        match found {
+            Some(found) => Ok(found),
+            None => self.inherited(state, (number, state.overlap(at), Why::ToRead), &mut |source| match source {
+                Some((id, counts)) if counts > offset => of(id, most.min(counts - offset)),
+                _ => Ok((false, most)),
+            }),
+        }
+    }
+
     /// False: there is no such object.
     fn fill(&self, id: &ObjectId, offset: u64, out: &mut [u8]) -> Result<bool> {
         match self.store.read(ALL, id, offset, out.len() as u64) {
@@ -206,29 +232,28 @@ impl Image {
         }
     }
 
-    /// Whether anything is stored at `offset`, of the image or of a parent, and for how many bytes from there on, `len` at most, that is so. What is not stored is zeros. Pieces
-    /// of 4 MiB are looked at, and not what they have.
+    /// Whether anything is stored at `offset`, of the image or of a parent, and for how many bytes from there on, `len` at most, that is so. What is not stored is zeros. More of the
+    /// same may follow. What is written meanwhile may count or not.
     ///
     /// # Errors
     /// Those of [`Image::read`].
     pub fn extent(&self, offset: u64, len: u64) -> Result<(bool, u64)> {
         let (core, state) = (self.core(), self.core().state());
         self.check(&state, offset, len)?;
-        let (object, overlap) = (state.header.object_size(), state.overlap(self.at()));
-        let stored = |number: u64| match core.find(number, self.at())? {
-            Some(_) => Ok(true),
-            None => core.inherited(&state, (number, overlap, Why::ToRead), &mut |source| Ok(source.is_some())),
-        };
-        let (first, end) = (offset / object, (offset + len).div_ceil(object));
-        if len == 0 {
-            return Ok((false, 0));
+        let (object, end) = (state.header.object_size(), offset + len);
+        let (mut at, mut is) = (offset, None);
+        for _ in 0..MOST_LOOKED_AT {
+            let most = (object - at % object).min(end - at);
+            if most == 0 {
+                break;
+            }
+            let (stored, len) = core.stored_part(&state, (at / object, self.at()), at % object, most)?;
+            if *is.get_or_insert(stored) != stored {
+                break;
+            }
+            at += len;
         }
-        let is = stored(first)?;
-        let mut next = first + 1;
-        while next < end && next - first < MOST_LOOKED_AT && stored(next)? == is {
-            next += 1;
-        }
-        Ok((is, (next * object).min(offset + len) - offset))
+        Ok((is.unwrap_or(false), at - offset))
     }
 
     /// All that was written to any image is durable when it returns.

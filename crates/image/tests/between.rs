@@ -703,3 +703,56 @@ fn a_full_drive_under_threads() {
     }
     assert!(said.is_empty(), "{said:?}");
 }
+
+/// All extents of an image that are stored.
+fn stored(images: &Images, name: &str) -> Vec<(u64, u64)> {
+    let image = images.image(name, true).unwrap();
+    let (mut all, mut at, size): (Vec<(u64, u64)>, _, _) = (Vec::new(), 0, image.size().unwrap());
+    while at < size {
+        let (stored, len) = image.extent(at, size - at).unwrap();
+        match all.last_mut() {
+            Some((_, end)) if stored && *end == at => *end += len,
+            _ if stored => all.push((at, at + len)),
+            _ => {}
+        }
+        at += len;
+    }
+    all
+}
+
+/// Extents are told by blocks, of snapshots and of what a parent has, too.
+#[test]
+fn extents_are_what_was_written() {
+    const MIB: u64 = 1 << 20;
+    let drive = drive(64 << 20);
+    let (_, images, _) = open(&drive);
+    images.create("disk", 40 * MIB).unwrap();
+    let image = images.image("disk", false).unwrap();
+    assert_eq!(image.extent(0, 40 * MIB).unwrap(), (false, 40 * MIB));
+    for (at, len) in [(MIB, 8192), (MIB + 12288, 1), (5 * MIB - 4096, 8192), (12 * MIB - 100, 200)] {
+        image.write(at, &support::content(len, 1), Survives::Process).unwrap();
+    }
+    let written = [
+        (MIB, MIB + 8192),
+        (MIB + 12288, MIB + 16384),
+        (5 * MIB - 4096, 5 * MIB + 4096),
+        (12 * MIB - 4096, 12 * MIB + 4096),
+    ];
+    // An object ends in a block that is stored as a whole.
+    assert_eq!(stored(&images, "disk"), written);
+    assert_eq!(image.extent(MIB + 100, 3 * MIB).unwrap(), (true, 8192 - 100));
+    images.snapshot("disk", "one").unwrap();
+    image.zero(MIB, 4096, Survives::Process).unwrap();
+    assert_eq!(stored(&images, "disk@one"), written);
+    assert_eq!(stored(&images, "disk")[0], (MIB + 4096, MIB + 8192));
+    images.clone_image("disk", "one", "copy").unwrap();
+    let copy = images.image("copy", false).unwrap();
+    assert_eq!(stored(&images, "copy"), written);
+    copy.write(2 * MIB, &support::content(4096, 2), Survives::Process).unwrap();
+    assert_eq!(stored(&images, "copy")[2], (2 * MIB, 2 * MIB + 4096));
+    drop(copy);
+    images.resize("copy", MIB + 4096).unwrap();
+    images.resize("copy", 40 * MIB).unwrap();
+    assert_eq!(stored(&images, "copy"), [(MIB, MIB + 4096)]);
+    assert!(image.extent(40 * MIB, 1).is_err() && image.extent(0, 0).unwrap() == (false, 0));
+}

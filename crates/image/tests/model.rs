@@ -175,6 +175,15 @@ impl Model {
                 let image = images.image(name, true)?;
                 let mut bytes = vec![1; image.size()? as usize];
                 image.read(0, &mut bytes)?;
+                // What is said to be a hole is zeros.
+                let (mut at, size) = (0, bytes.len() as u64);
+                while at < size {
+                    let (stored, len) = image.extent(at, size - at)?;
+                    assert!(len > 0 && at + len <= size, "{name}: {len} bytes from {at} on");
+                    let zeros = bytes[at as usize..(at + len) as usize].iter().all(|byte| *byte == 0);
+                    assert!(stored || zeros, "{name}: bytes are in a hole of {len} bytes from {at} on");
+                    at += len;
+                }
                 Ok::<_, Error>(bytes)
             };
             let mut disk = Disk { bytes: read(&name)?, ..Disk::default() };
