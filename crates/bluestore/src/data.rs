@@ -2,7 +2,7 @@
 
 use crate::blob::{BLOCK, MAX_GRAIN, Place};
 use crate::lock::lock;
-use crate::run::{MOST, RunPiece};
+use crate::run::{A_BLOCK, RunPiece};
 use imbrex_device::AlignedBuf;
 use imbrex_zones::write::{RecordOptions, RecordWriter};
 use imbrex_zones::{OpenZone, Tenant};
@@ -88,7 +88,7 @@ impl Data {
 
     /// Blocks of data that a zone surely takes, with headers of runs and a rest at its end that is too short.
     pub fn zone_takes(&self) -> u64 {
-        let headers = self.capacity / MOST as u64 + 2;
+        let headers = self.capacity / A_BLOCK as u64 + 2;
         self.capacity.saturating_sub(headers + (1 << self.longest_grain())).max(1)
     }
 

@@ -31,7 +31,8 @@ pub fn fuzz_records(data: &[u8]) {
         }
         4 => {
             // Sealed, so that what is behind the checksum is reached.
-            let mut block = vec![0; BLOCK as usize];
+            let blocks = RunHeader::blocks_of(bytes).unwrap_or(1);
+            let mut block = vec![0; blocks as usize * BLOCK as usize];
             let len = bytes.len().min(block.len());
             block[..len].copy_from_slice(&bytes[..len]);
             let _ = RunHeader::decode(&block);
@@ -39,7 +40,7 @@ pub fn fuzz_records(data: &[u8]) {
             let crc = crc32c::crc32c(&block);
             block[16..20].copy_from_slice(&crc.to_le_bytes());
             if let Some(header) = RunHeader::decode(&block) {
-                let mut again = vec![0; BLOCK as usize];
+                let mut again = vec![0; header.blocks() as usize * BLOCK as usize];
                 header.encode_into(&mut again);
                 assert_eq!(RunHeader::decode(&again), Some(header));
             }

@@ -6,7 +6,7 @@ use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::omap;
 use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
-use crate::run::RunHeader;
+use crate::run::{LONGEST, RunHeader};
 use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -49,20 +49,32 @@ impl Core {
     pub fn each_run(&self, zone: u32, life: u64, cause: Cause, mut one: impl FnMut(u32, RunHeader)) -> Result<()> {
         let volume = self.tenant.volume();
         let (start, end) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
-        let (mut block, mut at) = (AlignedBuf::zeroed(BLOCK as usize), 1);
-        while at < end {
-            match volume.read(&mut block, start + at * BLOCK, Tag::new(cause)) {
-                // Behind what was written.
-                Err(error) if matches!(error.fault, Fault::InvalidInput(_)) => break,
-                read => read?,
+        // `None`: behind what was written.
+        let read = |at: u64, blocks: u64| {
+            let mut bytes = AlignedBuf::zeroed((blocks * BLOCK) as usize);
+            match volume.read(&mut bytes, start + at * BLOCK, Tag::new(cause)) {
+                Err(error) if matches!(error.fault, Fault::InvalidInput(_)) => Ok(None),
+                read => read.map(|()| Some(bytes)),
             }
-            let Some(header) = RunHeader::decode(&block).filter(|header| header.life == life) else { break };
-            let blocks: u64 = header.pieces.iter().map(|piece| u64::from(piece.blocks)).sum();
-            if at + 1 + blocks > end {
+        };
+        let mut at = 1;
+        while at < end {
+            // As long as headers become: a disk would have to come round for the rest of one.
+            let most = (end - at).min(LONGEST as u64);
+            let Some(bytes) = read(at, most)?.map_or_else(|| read(at, 1), |bytes| Ok(Some(bytes)))? else { break };
+            let Some(blocks) = RunHeader::blocks_of(&bytes).map(u64::from) else { break };
+            let bytes = match blocks * BLOCK > bytes.len() as u64 && blocks <= most {
+                true => read(at, blocks)?.unwrap_or(bytes),
+                false => bytes,
+            };
+            let Some(header) = RunHeader::decode(&bytes).filter(|header| header.life == life) else { break };
+            let data = at + blocks;
+            let next = data + header.pieces.iter().map(|piece| u64::from(piece.blocks)).sum::<u64>();
+            if next > end {
                 break;
             }
-            one(at as u32 + 1, header);
-            at += 1 + blocks;
+            one(data as u32, header);
+            at = next;
         }
         Ok(())
     }

@@ -11,9 +11,18 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBXruns";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// A header has at most so many blocks. Whoever looks for what a zone has reads one after the other, and a disk waits for each.
+pub(crate) const LONGEST: usize = 8;
 /// Most pieces of a run.
-pub(crate) const MOST: usize = (BLOCK as usize - size_of::<RawHeader>()) / size_of::<RawPiece>();
+pub(crate) const MOST: usize = (LONGEST * BLOCK as usize - size_of::<RawHeader>()) / size_of::<RawPiece>();
+/// Pieces that each block of a header has at least.
+pub(crate) const A_BLOCK: usize = (BLOCK as usize - size_of::<RawHeader>()) / size_of::<RawPiece>();
+
+/// Blocks of the header of a run of so many pieces.
+pub(crate) fn header_blocks(pieces: usize) -> u32 {
+    (size_of::<RawHeader>() + pieces * size_of::<RawPiece>()).div_ceil(BLOCK as usize) as u32
+}
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
 #[repr(C)]
@@ -62,18 +71,24 @@ pub(crate) struct RunHeader {
 }
 
 impl RunHeader {
-    /// Into the first block.
-    pub fn encode_into(&self, block: &mut [u8]) {
+    /// Blocks that it takes.
+    pub fn blocks(&self) -> u32 {
+        header_blocks(self.pieces.len())
+    }
+
+    /// Into the first [`RunHeader::blocks`] of these bytes.
+    pub fn encode_into(&self, bytes: &mut [u8]) {
+        let block = &mut bytes[..self.blocks() as usize * BLOCK as usize];
         let mut raw = RawHeader {
             magic: MAGIC,
             version: VERSION.into(),
-            length: (BLOCK as u32).into(),
+            length: (block.len() as u32).into(),
             crc: 0.into(),
             pieces: (self.pieces.len() as u32).into(),
             life: self.life.into(),
             group: self.group.into(),
         };
-        let (head, rest) = block[..BLOCK as usize].split_at_mut(size_of::<RawHeader>());
+        let (head, rest) = block.split_at_mut(size_of::<RawHeader>());
         rest.fill(0);
         for (piece, to) in self.pieces.iter().zip(rest.chunks_exact_mut(size_of::<RawPiece>())) {
             let RunPiece { blob: BlobId { onode, number }, offset, first, blocks } = *piece;
@@ -87,21 +102,26 @@ impl RunHeader {
             to.copy_from_slice(raw.as_bytes());
         }
         head.copy_from_slice(raw.as_bytes());
-        raw.crc = crc32c::crc32c(&block[..BLOCK as usize]).into();
+        raw.crc = crc32c::crc32c(block).into();
         block[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
     }
 
-    /// `None`: no header of this version stands there.
-    pub fn decode(block: &[u8]) -> Option<RunHeader> {
-        let block = block.get(..BLOCK as usize)?;
-        let (raw, rest) = RawHeader::read_from_prefix(block).ok()?;
-        if raw.magic != MAGIC || raw.version.get() != VERSION || raw.length.get() != BLOCK as u32 {
-            return None;
-        }
+    /// Blocks of the header that begins with this one, if one does.
+    pub fn blocks_of(first: &[u8]) -> Option<u32> {
+        let (raw, _) = RawHeader::read_from_prefix(first).ok()?;
+        let blocks = header_blocks(usize::try_from(raw.pieces.get()).ok().filter(|pieces| *pieces <= MOST)?);
+        let whole = raw.length.get() == blocks * BLOCK as u32;
+        (raw.magic == MAGIC && raw.version.get() == VERSION && whole).then_some(blocks)
+    }
+
+    /// `None`: no header of this version stands there, or not all of it.
+    pub fn decode(bytes: &[u8]) -> Option<RunHeader> {
+        let blocks = RunHeader::blocks_of(bytes)?;
+        let (raw, rest) = RawHeader::read_from_prefix(bytes.get(..blocks as usize * BLOCK as usize)?).ok()?;
         let unsummed = RawHeader { crc: 0.into(), ..raw.clone() };
         let crc = crc32c::crc32c_append(crc32c::crc32c(unsummed.as_bytes()), rest);
         let pieces = raw.pieces.get() as usize;
-        if crc != raw.crc.get() || pieces > MOST {
+        if crc != raw.crc.get() {
             return None;
         }
         let pieces = rest.chunks_exact(size_of::<RawPiece>()).take(pieces).map(|bytes| {
@@ -123,12 +143,14 @@ mod tests {
             let blob = BlobId { onode: n, number: u64::MAX - n };
             RunPiece { blob, offset: n * 3, first: n as u32, blocks: 64 }
         };
-        for n in [0, 1, MOST as u64] {
+        for n in [0, 1, A_BLOCK as u64, A_BLOCK as u64 + 1, MOST as u64] {
             let header = RunHeader { life: 5, group: 6, pieces: (0..n).map(piece).collect() };
-            let mut block = vec![0xee; BLOCK as usize];
+            let mut block = vec![0xee; header.blocks() as usize * BLOCK as usize];
             header.encode_into(&mut block);
+            assert_eq!(RunHeader::blocks_of(&block[..BLOCK as usize]), Some(header.blocks()));
+            assert_eq!(RunHeader::decode(&block[..block.len() - 1]), None);
             assert_eq!(RunHeader::decode(&block), Some(header));
-            for at in (0..BLOCK as usize).step_by(61) {
+            for at in (0..block.len()).step_by(61) {
                 block[at] ^= 4;
                 assert_eq!(RunHeader::decode(&block), None, "{at}");
                 block[at] ^= 4;

@@ -4,7 +4,7 @@ use crate::blob::{BLOCK, Place};
 use crate::core::{Core, State};
 use crate::data::{Placed, STREAMS, Stream, Todo};
 use crate::lock::lock;
-use crate::run::{MOST, RunHeader, RunPiece};
+use crate::run::{A_BLOCK, MOST, RunHeader, RunPiece, header_blocks};
 use crate::table::Zone;
 use imbrex_device::{Cause, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
@@ -61,11 +61,12 @@ impl Core {
                 }
                 continue;
             };
-            let room = ((open.capacity - open.at) / BLOCK).min(RUN / BLOCK) as u32 - 1;
+            let room = ((open.capacity - open.at) / BLOCK).min(RUN / BLOCK) as u32;
             let (mut run, mut blocks) = (Vec::new(), 0);
             while let Some(next) = todo.pop_if(|next| next.stream == stream && run.len() < MOST) {
                 let piece = next.piece;
-                let fits = piece.blocks.min((room - blocks) >> next.grain << next.grain);
+                let left = room.saturating_sub(blocks + header_blocks(run.len() + 1));
+                let fits = piece.blocks.min(left >> next.grain << next.grain);
                 if fits < piece.blocks {
                     let rest = RunPiece { first: piece.first + fits, blocks: piece.blocks - fits, ..piece };
                     let from = next.from.map(|from| Place { block: from.block + fits, ..from });
@@ -90,7 +91,7 @@ impl Core {
                 self.close(open.zone.0);
                 continue;
             };
-            let base = (at / BLOCK) as u32 + 1;
+            let base = (at / BLOCK) as u32 + header_blocks(run.len());
             let place = |first: u32| Place { zone: open.zone.0, block: base + first, life: open.life as u32 };
             placed.extend(run.into_iter().map(|(todo, first)| Placed { todo, place: place(first) }));
         }
@@ -99,14 +100,15 @@ impl Core {
 
     /// Gives a run to the record writer. `None`: the zone does not take it.
     fn push(&self, group: u64, open: OpenZone, run: &[(Todo, u32)], blocks: u32) -> Result<Option<u64>> {
-        let mut memory = self.data.records.memory((blocks as usize + 1) * BLOCK as usize);
+        let header = header_blocks(run.len());
+        let mut memory = self.data.records.memory((header + blocks) as usize * BLOCK as usize);
         let pieces = run.iter().map(|(todo, _)| todo.piece).collect();
         RunHeader { life: open.life, group, pieces }.encode_into(&mut memory);
         for (todo, first) in run {
             let at = |block: u32| block as usize * BLOCK as usize;
             let piece = &todo.piece;
             let from = &todo.bytes[at(piece.first)..at(piece.first + piece.blocks)];
-            memory[at(1 + first)..at(1 + first + piece.blocks)].copy_from_slice(from);
+            memory[at(header + first)..at(header + first + piece.blocks)].copy_from_slice(from);
         }
         let len = memory.len() as u64;
         let at = self.data.records.push(open.zone.0, memory);
@@ -203,7 +205,7 @@ impl Core {
 
     /// Blocks that runs and headers take of what is written, beside its own: of so many blocks in so many pieces.
     pub fn overhead(pieces: u64) -> u64 {
-        pieces.div_ceil(MOST as u64) + 1
+        pieces.div_ceil(A_BLOCK as u64) + 1
     }
 
     /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them.

@@ -526,3 +526,31 @@ fn changes_of_counts_wait_and_are_made_together() {
     assert!(store.read(ALL, &id("a"), 0, u64::MAX).unwrap() == expected);
     fine(&store);
 }
+
+/// 400 short blobs are packed into two runs of a zone each, whose headers have two blocks. What is read again, moved and checked says that they are understood.
+#[test]
+fn a_run_of_many_pieces_has_a_header_of_several_blocks() {
+    let (emulator, _, store) = new_store(&large(), options());
+    let mut expected = vec![0; 801 << 12];
+    let mut all = Transaction::new();
+    for n in 0..400 {
+        let bytes = content(4096, n as u8);
+        all.write(ALL, &id("a"), 2 * n << 12, &bytes);
+        expected[(2 * n as usize) << 12..(2 * n as usize + 1) << 12].copy_from_slice(&bytes);
+    }
+    expected.truncate(799 << 12);
+    store.commit(all).unwrap();
+    assert!(store.pack().unwrap());
+    assert_eq!(store.usage().deferred, 0);
+    assert!(store.read(ALL, &id("a"), 0, u64::MAX).unwrap() == expected);
+    fine(&store);
+    // What lives of it moves, after a loss of power.
+    let drive = Drive { device: Arc::new(emulator.after_power_loss(7).unwrap()), survivor: None };
+    let store = open_with(&drive, Exec::Inline, options()).unwrap();
+    does(&store, |t| _ = t.zero(ALL, &id("a"), 0, 300 << 12)).unwrap();
+    store.pack().unwrap();
+    expected[..300 << 12].fill(0);
+    assert!(store.clean(64 << 20).unwrap() > 50 << 12);
+    assert!(store.read(ALL, &id("a"), 0, u64::MAX).unwrap() == expected);
+    fine(&store);
+}

@@ -40,6 +40,8 @@ const DEPTH: usize = 256;
 /// Writes before each flush.
 const BATCH: u64 = 32;
 const READS: u64 = 20_000;
+/// Per cent of the drive that are some 80 of the zones that data have: labels, metadata, and what the two keep free take the others.
+const FULL: u64 = 75;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
@@ -75,9 +77,9 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
     ] {
         all.push((format!("{name}: disk"), None, what));
         let befores: &[Before] = match what {
-            What::Write(_) => &[Before::Empty, Before::Random(60), Before::Random(80)],
-            What::Read => &[Before::Loaded(80), Before::Random(80)],
-            What::InOrder => &[Before::Loaded(80), Before::Random(80)],
+            What::Write(_) => &[Before::Empty, Before::Random(60), Before::Random(FULL)],
+            What::Read => &[Before::Loaded(FULL), Before::Random(FULL)],
+            What::InOrder => &[Before::Loaded(FULL), Before::Random(FULL)],
         };
         all.extend(befores.iter().map(|before| (format!("{name}: {}", image(*before)), Some(*before), what)));
     }
@@ -127,7 +129,7 @@ struct Side {
 impl Side {
     fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
         let percent = match before {
-            Before::Empty => 80,
+            Before::Empty => FULL,
             Before::Loaded(percent) | Before::Random(percent) => percent,
         };
         let (size, scale) = (part(options, percent), u64::from(options.scale));
@@ -254,7 +256,7 @@ impl Side {
 }
 
 fn writes(options: &Options, flush: u64) -> u64 {
-    part(options, 80) / BLOCK / if flush > 0 { 8 } else { 1 }
+    part(options, FULL) / BLOCK / if flush > 0 { 8 } else { 1 }
 }
 
 fn reads(options: &Options) -> u64 {
@@ -341,7 +343,7 @@ fn raw(what: What, run: &Run) -> Result<Row, Stop> {
     let line = Timeline::of(config)?;
     let mut raw = Raw { line, flying: Vec::new(), ended: BinaryHeap::new(), now: 0.0, sent: 0 };
     let mut random = ChaCha8Rng::seed_from_u64(7);
-    let size = part(run.options, 80);
+    let size = part(run.options, FULL);
     let (count, each, depth) = match what {
         // Many times what its cache takes.
         What::Write(0) => ((16 * config.cache_bytes / BLOCK).max(50_000).min(writes(run.options, 0)), BLOCK, DEPTH),
@@ -387,25 +389,25 @@ fn raw(what: What, run: &Run) -> Result<Row, Stop> {
 const WANTED: &[(What, Before, Option<f64>)] = &[
     (What::Write(0), Before::Empty, Some(20.0)),
     (What::Write(0), Before::Random(60), None),
-    (What::Write(0), Before::Random(80), Some(4.0)),
+    (What::Write(0), Before::Random(FULL), Some(4.0)),
     (What::Write(BATCH), Before::Empty, Some(5.0)),
     (What::Write(BATCH), Before::Random(60), None),
-    (What::Write(BATCH), Before::Random(80), Some(4.0)),
-    (What::Read, Before::Loaded(80), None),
-    (What::Read, Before::Random(80), None),
-    (What::InOrder, Before::Loaded(80), None),
-    (What::InOrder, Before::Random(80), None),
+    (What::Write(BATCH), Before::Random(FULL), Some(4.0)),
+    (What::Read, Before::Loaded(FULL), None),
+    (What::Read, Before::Random(FULL), None),
+    (What::InOrder, Before::Loaded(FULL), None),
+    (What::InOrder, Before::Random(FULL), None),
 ];
 
 fn run(run: &mut Run) -> Result<(), Stop> {
-    run.setting("image", "of 80 % of the drive, if nothing else is said; pieces of 4 MiB; nothing can be compressed");
+    run.setting("image", format!("of {FULL} % of the drive, if nothing else is said, which are some 80 % of the zones for data; pieces of 4 MiB; nothing can be compressed"));
     run.setting("overwritten at random", "writes of 4 KiB, as many bytes as the image has, before what is measured");
     run.setting("disk", format!("{DEPTH} writes at once, or 32 and a flush when all have ended; one read at once, four in order; as many bytes of it are used"));
     run.setting("memory at full size", format!("memtable {} MiB, cache {} MiB", MEMTABLE / MIB, CACHE / MIB));
     let all = rows();
     // Rows of one image follow one another, those that change least first.
     let order =
-        [None, Some(Before::Empty), Some(Before::Loaded(80)), Some(Before::Random(60)), Some(Before::Random(80))];
+        [None, Some(Before::Empty), Some(Before::Loaded(FULL)), Some(Before::Random(60)), Some(Before::Random(FULL))];
     let sort = |what: &What| match what {
         What::InOrder => 0,
         What::Read => 1,
