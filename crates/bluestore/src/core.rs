@@ -103,6 +103,13 @@ impl Deferred {
         }
     }
 
+    /// Nobody needs those of a blob any more.
+    pub fn remove(&mut self, id: BlobId) {
+        if let Some((_, bytes)) = self.bytes.remove(&id) {
+            self.len -= bytes.len() as u64;
+        }
+    }
+
     /// All that groups before this one have deferred are being packed.
     pub fn forget(&mut self, group: u64) {
         self.take(group, u64::MAX);
@@ -425,5 +432,36 @@ impl Core {
     pub fn gathered(&self) -> u64 {
         let state = self.state();
         state.room.gathered * BLOCK + state.current.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_kept_up_to_a_limit_and_given_to_later_groups() {
+        let bytes = || Arc::new(AlignedBuf::zeroed(4096));
+        let id = |number| BlobId { onode: 1, number };
+        let mut deferred = Deferred::after(false);
+        // What is overwritten again and again takes no more than once.
+        for number in 0..100 {
+            deferred.keep(id(number), 5, bytes(), 8192);
+            deferred.remove(id(number));
+        }
+        assert_eq!((deferred.len, deferred.others), (0, None));
+        for (number, group) in [(0, 5), (1, 6), (2, 7)] {
+            deferred.keep(id(number), group, bytes(), 8192);
+        }
+        assert_eq!((deferred.len, deferred.others), (8192, Some(7)));
+        assert_eq!(deferred.take(5, u64::MAX).len(), 0);
+        let taken: Vec<_> = deferred.take(7, 1).into_iter().map(|(id, _)| id.number).collect();
+        assert_eq!((taken, deferred.len), (vec![0], 4096));
+        // The group that deferred what was not kept is not before itself.
+        deferred.forget(7);
+        assert_eq!((deferred.len, deferred.others), (0, Some(7)));
+        deferred.forget(8);
+        assert_eq!(deferred.others, None);
+        assert_eq!(Deferred::after(true).others, Some(0));
     }
 }

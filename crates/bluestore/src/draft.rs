@@ -59,6 +59,8 @@ pub(crate) struct Draft<'a> {
     bytes: BTreeMap<BlobId, Arc<AlignedBuf>>,
     /// Those of blobs that it defers.
     deferred: Vec<(BlobId, Arc<AlignedBuf>)>,
+    /// Blobs of which nothing is deferred any more.
+    undeferred: Vec<BlobId>,
     fresh: Vec<Fresh>,
     dead: Vec<(Place, u32)>,
     pub sums: Sums,
@@ -114,6 +116,7 @@ impl<'a> Draft<'a> {
             counted: Vec::new(),
             bytes: BTreeMap::new(),
             deferred: Vec::new(),
+            undeferred: Vec::new(),
             fresh: Vec::new(),
             dead: Vec::new(),
             sums: Sums::default(),
@@ -395,6 +398,7 @@ impl<'a> Draft<'a> {
             let new = self.layer.get(Family::Deferred, &id.key()).is_some();
             if held.deferred > 0 && now == 0 || held.blob.is_dead() && new {
                 self.layer.delete(Family::Deferred, id.key());
+                self.undeferred.push(id);
             }
             match held.blob.is_dead() {
                 true => self.layer.delete(Family::Blobs, id.key()),
@@ -453,6 +457,7 @@ impl<'a> Draft<'a> {
         state.bytes.extend(self.bytes);
         let most = (2 * self.core.options.pack_from).max(1 << 20);
         self.deferred.into_iter().for_each(|(id, bytes)| state.deferred.keep(id, group, bytes, most));
+        self.undeferred.into_iter().for_each(|id| state.deferred.remove(id));
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         for (place, blocks) in self.dead {
