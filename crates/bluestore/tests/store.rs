@@ -535,7 +535,7 @@ fn a_run_of_many_pieces_has_a_header_of_several_blocks() {
     let mut all = Transaction::new();
     for n in 0..400 {
         let bytes = content(4096, n as u8);
-        all.write(ALL, &id("a"), 2 * n << 12, &bytes);
+        all.write(ALL, &id("a"), (2 * n) << 12, &bytes);
         expected[(2 * n as usize) << 12..(2 * n as usize + 1) << 12].copy_from_slice(&bytes);
     }
     expected.truncate(799 << 12);
