@@ -21,6 +21,7 @@ mod lock;
 mod omap;
 mod onode;
 mod read;
+mod recount;
 mod right;
 mod run;
 mod store;

@@ -1,0 +1,73 @@
+//! Makes changes of counts that [wait](crate::counts), in passes over the records of blobs.
+
+use crate::blob::{Blob, BlobId};
+use crate::core::Core;
+use crate::draft::{Counts, Draft};
+use crate::keyvalue::Family;
+use imbrex_device::Result;
+use std::collections::BTreeMap;
+
+/// Records of blobs that one step looks at, a MiB or so: each step begins with a way of a disk's head for each run of the key-value store.
+const PAGE: usize = 16 << 10;
+const FIRST: BlobId = BlobId { onode: 0, number: 0 };
+
+impl Core {
+    /// Makes a part of what waits, where enough does.
+    ///
+    /// # Errors
+    /// Those of the key-value store.
+    pub fn recount_if_due(&self) -> Result<()> {
+        let due = {
+            let mut state = self.state();
+            if state.counts.sweep.is_none() && state.counts.len() >= self.options.count_from.max(1) {
+                state.counts.sweep = Some(FIRST);
+            }
+            state.counts.sweep.is_some()
+        };
+        if due { self.recount_step() } else { Ok(()) }
+    }
+
+    /// Makes all that waits. What makes no sense still waits then, and a check tells of it.
+    ///
+    /// # Errors
+    /// As [`Core::recount_if_due`].
+    pub fn recount(&self) -> Result<()> {
+        self.state().counts.sweep = Some(FIRST);
+        while self.state().counts.sweep.is_some() {
+            self.recount_step()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what waits for a page of records, from where the sweep is.
+    fn recount_step(&self) -> Result<()> {
+        let _preparing = self.prepare();
+        let first = {
+            let mut state = self.state();
+            let first = state.counts.sweep.and_then(|from| state.counts.from(from).next());
+            if first.is_none() {
+                state.counts.sweep = None;
+            }
+            first
+        };
+        let Some(first) = first else { return Ok(()) };
+        let (pairs, next) = self.pairs(Family::Blobs, &first.key(), None, PAGE, None)?;
+        let mut draft = Draft::new(self, Counts::AtOnce);
+        let records: BTreeMap<BlobId, &[u8]> =
+            pairs.iter().filter_map(|(key, record)| Some((BlobId::of_key(key)?, &record[..]))).collect();
+        // Those between two records that are there have none.
+        let next = next.and_then(|_| records.last_key_value()).map(|(last, _)| last.next());
+        let ids: Vec<BlobId> =
+            self.state().counts.from(first).take_while(|id| next.is_none_or(|end| *id < end)).collect();
+        for id in ids {
+            let made =
+                records.get(&id).and_then(|record| Blob::decode(record)).is_some_and(|blob| draft.recount(id, blob));
+            if !made {
+                tracing::error!(%id, "the record of a blob does not have what changes of its counts are of");
+            }
+        }
+        draft.publish(Vec::new()).map_err(|(error, _)| error)?;
+        self.state().counts.sweep = next;
+        Ok(())
+    }
+}
