@@ -197,7 +197,9 @@ static void disks(const char *uri) {
   done(imbrex_image_read(disk, 4090, found, sizeof found));
   CHECK(found[0] == 0 && found[5000 - 4090] == 7);
   done(imbrex_image_extent(disk, 0, size, &stored, &run));
-  CHECK(stored && run == 4 << 20);
+  CHECK(!stored && run == 4096);
+  done(imbrex_image_extent(disk, run, size - run, &stored, &run));
+  CHECK(stored && run == (4090 + sizeof bytes + 4095) / 4096 * 4096 - 4096);
   CHECK(code(imbrex_image_read(disk, size, found, 1)) == IMBREX_RANGE);
   CHECK(code(imbrex_image_write(disk, 0, NULL, 1, false)) == IMBREX_INVALID_ARGUMENT);
 
