@@ -9,12 +9,11 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
 use crate::codec::Reader;
-use crate::core::{Core, Preparing};
+use crate::core::{Core, Preparing, is_of_bytes};
 use crate::counts;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
-use crate::read::is_of_bytes;
 use crate::run::RunPiece;
 use crate::table::Sums;
 use imbrex_device::{Cause, Result};

@@ -5,12 +5,10 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::cleaning::Resident;
-use crate::core::Core;
+use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
-use crate::layer::Layer;
 use crate::lock::lock;
-use crate::read::is_of_bytes;
 use crate::run::RunPiece;
 use crate::table::Zone;
 use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
@@ -107,22 +105,26 @@ impl Core {
             memory.records.clear();
             memory.changed = Some(HashSet::new());
         }
-        let found = self.blobs(&known);
+        let found = match self.blobs(&known) {
+            Ok(found) => found,
+            Err(error) => {
+                lock(&self.cleaning).changed = None;
+                return Err(error);
+            }
+        };
+        let listed = ids.into_iter().map(|(of, ids)| {
+            let resident = |id: BlobId| Resident::of(id, found.get(&id)?.clone(), of);
+            (of, ids.into_iter().filter_map(resident).collect())
+        });
+        let listed: BTreeMap<_, _> = listed.collect();
+        // Records that the key-value store has otherwise by now, or soon.
         let state = self.state();
         let mut memory = lock(&self.cleaning);
         let changed = memory.changed.take().unwrap_or_default();
-        let found = found?;
-        for (of, ids) in ids {
-            let resident = |id: BlobId| Resident::of(id, found.get(&id)?.clone(), of);
-            memory.listed.insert(of, ids.into_iter().filter_map(resident).collect());
-        }
-        for (id, blob) in found {
-            let key = id.key();
-            let is_above = |layer: &Layer| layer.get(Family::Blobs, &key).is_some();
-            if !changed.contains(&id) && !is_above(&state.current) && !is_above(&state.committing) {
-                memory.records.insert(id, blob);
-            }
-        }
+        (memory.listed, memory.records) = (listed, found);
+        let layers = [&state.current, &state.committing].into_iter().flat_map(|layer| layer.keys(Family::Blobs));
+        layers.filter_map(BlobId::of_key).chain(changed).for_each(|id| memory.forget(id));
+        drop(state);
         Ok(zones.first().and_then(|first| memory.listed.remove(first)).unwrap_or_default())
     }
 
@@ -248,13 +250,7 @@ impl Residents for Core {
 
     fn switch(&self, copies: Vec<Todo>) -> Result<u64> {
         // All of one victim.
-        let moved = self.move_out(copies);
-        let mut memory = lock(&self.cleaning);
-        memory.read.clear();
-        if memory.listed.is_empty() {
-            memory.records.clear();
-        }
-        Ok(moved? * BLOCK)
+        Ok(self.move_out(copies)? * BLOCK)
     }
 
     fn commit(&self) -> Result<()> {
@@ -262,7 +258,13 @@ impl Residents for Core {
         Core::commit(self, kept)
     }
 
-    fn settle(&self) {}
+    fn settle(&self) {
+        let mut memory = lock(&self.cleaning);
+        memory.read.clear();
+        if memory.listed.is_empty() {
+            memory.records.clear();
+        }
+    }
 
     fn note_unread(&self, zone: u32, _: bool) -> bool {
         let life = self.state().table.get(zone).map(|z| z.life);

@@ -3,7 +3,7 @@
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
 use imbrex_device::AlignedBuf;
 use imbrex_zones::clean::Rules;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 /// Most bytes that are in memory at once, on their way.
 pub(crate) const STEP: u64 = 32 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     /// What was read of the victim for the step under way: where each part begins, in blocks from the zone's start.
     pub read: BTreeMap<u32, AlignedBuf>,
     /// Records of the blobs that are listed, as the key-value store has them.
-    pub records: HashMap<BlobId, Blob>,
+    pub records: BTreeMap<BlobId, Blob>,
     /// Blobs whose records have changed since somebody began to list them.
     pub changed: Option<HashSet<BlobId>>,
     /// Zones whose bytes cannot be read, and their lives.

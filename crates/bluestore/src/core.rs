@@ -19,7 +19,7 @@ use crate::onode::Onode;
 use crate::right::{Right, Taken};
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
-use imbrex_device::{AlignedBuf, Cause, Code, Error, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
 use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -194,6 +194,11 @@ pub(crate) struct Core {
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
+/// Whether the drive does not give bytes, or others than were written.
+pub(crate) fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
+}
+
 /// Records of blobs in a page at first, about a block of the key-value store; and at most.
 const LEAST: usize = 64;
 const LONGEST: usize = 32 << 10;
@@ -321,11 +326,34 @@ impl Core {
         Blob::decode(&bytes).map(Some).ok_or_else(|| self.corrupt(format!("the record of {id}")))
     }
 
-    /// The records of those of these blobs that are there. Where many stand side by side they are read in one pass.
+    /// A blob's record, if it is there and can be read.
+    pub fn blob_of_many(&self, id: BlobId) -> Result<Option<Blob>> {
+        match self.blob(id) {
+            Err(error) if is_of_bytes(&error) => {
+                tracing::error!(%error, %id, "the record of a blob cannot be read");
+                Ok(None)
+            }
+            blob => blob,
+        }
+    }
+
+    /// The records of those of these blobs that are there and can be read. Where many stand side by side they are read in one pass.
     pub fn blobs(&self, ids: &BTreeSet<BlobId>) -> Result<BTreeMap<BlobId, Blob>> {
         let (mut found, mut rest, mut page) = (BTreeMap::new(), ids.iter().peekable(), LEAST);
         while let Some(first) = rest.peek() {
-            let (pairs, next) = self.pairs(Family::Blobs, &first.key(), None, page, None)?;
+            let (pairs, next) = match self.pairs(Family::Blobs, &first.key(), None, page, None) {
+                Err(error) if is_of_bytes(&error) => {
+                    // One at a time, so that what is damaged costs no others.
+                    if let Some(id) = rest.next()
+                        && let Some(blob) = self.blob_of_many(*id)?
+                    {
+                        found.insert(*id, blob);
+                    }
+                    page = LEAST;
+                    continue;
+                }
+                pairs => pairs?,
+            };
             let mut wanted = 0;
             for (key, record) in pairs {
                 let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a blob")) };

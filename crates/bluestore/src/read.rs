@@ -7,7 +7,7 @@ use crate::keyvalue::{Family, Pair};
 use crate::omap;
 use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
 use crate::run::{LONGEST, RunHeader};
-use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, ZoneId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -34,11 +34,6 @@ pub struct Page<T, N> {
     pub all: Vec<T>,
     /// Where the next page begins; `None`: there is no more.
     pub next: Option<N>,
-}
-
-/// Whether the drive does not give bytes, or others than were written.
-pub(crate) fn is_of_bytes(error: &Error) -> bool {
-    matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
 }
 
 impl Core {

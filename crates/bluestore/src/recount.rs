@@ -1,7 +1,7 @@
 //! Makes changes of counts that [wait](crate::counts), in passes over the records of blobs.
 
 use crate::blob::{Blob, BlobId};
-use crate::core::Core;
+use crate::core::{Core, is_of_bytes};
 use crate::draft::{Counts, Draft};
 use crate::keyvalue::Family;
 use imbrex_device::Result;
@@ -51,8 +51,21 @@ impl Core {
             first
         };
         let Some(first) = first else { return Ok(()) };
-        let (pairs, next) = self.pairs(Family::Blobs, &first.key(), None, PAGE, None)?;
         let mut draft = Draft::new(self, Counts::AtOnce);
+        let (pairs, next) = match self.pairs(Family::Blobs, &first.key(), None, PAGE, None) {
+            Err(error) if is_of_bytes(&error) => {
+                // One at a time, so that what is damaged holds up no others. It still waits.
+                if let Some(blob) = self.blob_of_many(first)?
+                    && !draft.recount(first, blob)
+                {
+                    tracing::error!(id = %first, "changes of counts do not fit the record of a blob");
+                }
+                draft.publish(Vec::new()).map_err(|(error, _)| error)?;
+                self.state().counts.sweep = Some(first.next());
+                return Ok(());
+            }
+            pairs => pairs?,
+        };
         let records: BTreeMap<BlobId, &[u8]> =
             pairs.iter().filter_map(|(key, record)| Some((BlobId::of_key(key)?, &record[..]))).collect();
         // Those between two records that are there have none.

@@ -19,11 +19,18 @@ struct Mem {
     /// what, family: 0 get, 1 pairs, 2 write
     hook: Mutex<Option<(u8, Family, Hook)>>,
     writes: Mutex<Vec<usize>>,
+    /// Records of blobs are not in memory, and this one cannot be read.
+    damaged: Mutex<Option<Vec<u8>>>,
 }
 
 impl Mem {
     fn hook(&self, what: u8, family: Family, f: impl FnOnce() + Send + 'static) {
         *self.hook.lock().unwrap() = Some((what, family, Box::new(f)));
+    }
+    fn check(&self, family: Family, key: &[u8]) -> Result<()> {
+        let damaged = self.damaged.lock().unwrap();
+        let hit = family == Family::Blobs && damaged.as_deref() == Some(key);
+        if hit { Err(imbrex_device::Error::corrupt(&"metadata".into(), "a block of a table")) } else { Ok(()) }
     }
     fn call(&self, what: u8, family: Family) {
         let mut hook = self.hook.lock().unwrap();
@@ -38,7 +45,11 @@ impl Mem {
 impl KeyValue for Mem {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.call(0, family);
+        self.check(family, key)?;
         Ok(self.map.lock().unwrap().get(&(family, key.to_vec())).cloned())
+    }
+    fn get_would_read(&self, family: Family, _: &[u8]) -> bool {
+        family == Family::Blobs && self.damaged.lock().unwrap().is_some()
     }
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
         self.call(1, family);
@@ -46,7 +57,7 @@ impl KeyValue for Mem {
         let all = map
             .range((family, from.to_vec())..)
             .take_while(|((f, k), _)| *f == family && to.is_none_or(|to| &k[..] < to));
-        Ok(all.take(most).map(|((_, k), v)| (k.clone(), v.clone())).collect())
+        all.take(most).map(|((_, k), v)| self.check(family, k).map(|()| (k.clone(), v.clone()))).collect()
     }
     fn sync(&self) -> Result<()> {
         Ok(())
@@ -448,4 +459,37 @@ fn a_zone_comes_back_when_its_reader_is_gone() {
     leased.iter().for_each(|z| a.tenant.unpin(*z));
     a.store.sync().unwrap();
     assert_eq!(a.tenant.counts().forgotten, 0);
+}
+
+/// One record of a blob that cannot be read costs its object, and neither others' writes, nor what waits for others, nor cleaning.
+#[test]
+fn a_record_that_cannot_be_read_holds_up_no_others() {
+    let a = new(&large(), Options { defer_below: 0, count_from: 8, ..options() });
+    for n in 0..40 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(100_000, n))).unwrap();
+    }
+    // Nothing more goes to their zones.
+    let (damaged, records) = {
+        let map = a.kv.map.lock().unwrap();
+        let mut blobs = map.keys().filter(|(family, _)| *family == Family::Blobs);
+        (blobs.clone().nth(20).unwrap().1.clone(), blobs.by_ref().count())
+    };
+    assert_eq!(records, 40);
+    *a.kv.damaged.lock().unwrap() = Some(damaged);
+    // All but every fourth, the damaged one with them, in several passes.
+    for n in (0..40).filter(|n| n % 4 != 3) {
+        does(&a.store, |t| _ = t.remove(ALL, &id(&format!("{n}")))).unwrap();
+    }
+    a.store.pack().unwrap();
+    assert_eq!(a.store.usage().uncounted, 1);
+    a.store.clean(64 << 20).unwrap();
+    assert!(a.store.usage().moved > 0, "{:?}", a.store.usage());
+    for n in (3..40).step_by(4) {
+        assert!(a.store.read(ALL, &id(&n.to_string()), 0, u64::MAX).unwrap() == content(100_000, n));
+    }
+    // It can be read again: nothing was lost.
+    *a.kv.damaged.lock().unwrap() = None;
+    a.store.pack().unwrap();
+    assert_eq!(a.store.usage().uncounted, 0);
+    fine(&a.store);
 }
