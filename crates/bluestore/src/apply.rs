@@ -1,13 +1,15 @@
 //! What the steps of a transaction do to a draft.
 
 use crate::blob::BLOCK;
-use crate::draft::{Draft, Object};
+use crate::defragment::Fragments;
+use crate::draft::{Draft, May, Object};
 use crate::id::{CollectionId, ObjectId, bits_of, mask};
 use crate::keyvalue::{Family, Pair};
 use crate::omap;
 use crate::onode::{Extent, MAX_OBJECT, SPAN};
 use crate::transaction::{Act, Step};
 use imbrex_device::{AlignedBuf, Code, Result};
+use std::ops::Range;
 
 /// Longest name of an attribute, in bytes.
 pub const MAX_ATTRIBUTE_NAME: usize = 256;
@@ -119,9 +121,12 @@ fn merge(draft: &mut Draft<'_>, collection: CollectionId, into: CollectionId) ->
 
 fn act_on(draft: &mut Draft<'_>, id: &ObjectId, act: &Act) -> Result<()> {
     let mut object = match act {
-        Act::Truncate { .. } | Act::Remove | Act::Rename { .. } | Act::Clone { .. } | Act::CloneRange { .. } => {
-            draft.take(id)?
-        }
+        Act::Truncate { .. }
+        | Act::Remove
+        | Act::Rename { .. }
+        | Act::Clone { .. }
+        | Act::CloneRange { .. }
+        | Act::Rewrite { .. } => draft.take(id)?,
         _ => draft.take_or_make(id)?,
     };
     match act {
@@ -189,6 +194,7 @@ fn act_on(draft: &mut Draft<'_>, id: &ObjectId, act: &Act) -> Result<()> {
         Act::OmapRemoveRange { from, to } => omap::remove_range(draft, &object, from, to)?,
         Act::OmapClear => omap::clear(draft, &mut object),
         Act::OmapHeader(header) => omap::set_header(draft, &mut object, header)?,
+        Act::Rewrite { blocks, read } => rewrite(draft, &mut object, blocks, read)?,
     }
     draft.put(object);
     Ok(())
@@ -265,14 +271,51 @@ fn put_bytes(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u
         let (first, last) = (offset.max(start), end.min(stop));
         new[(first - start) as usize..(last - start) as usize]
             .copy_from_slice(&bytes[(first - offset) as usize..(last - offset) as usize]);
-        let blob = draft.new_blob(object, start / BLOCK, new);
-        let extent = Extent { at: from, blocks: to - from, blob, first: 0 };
-        draft.name(&extent)?;
-        punch(draft, object, span, from, to)?;
-        draft.span(object, span)?.insert(extent);
-        object.change(span);
-        Ok(())
+        put_blob(draft, object, (span, from), new, May::Wait)
     })
+}
+
+/// These whole blocks stand in a span from block `from` on.
+fn put_blob(
+    draft: &mut Draft<'_>,
+    object: &mut Object,
+    (span, from): (u64, u32),
+    bytes: AlignedBuf,
+    may: May,
+) -> Result<()> {
+    let to = from + (bytes.len() as u64 / BLOCK) as u32;
+    let blob = draft.new_blob(object, span * SPAN + u64::from(from), bytes, may);
+    let extent = Extent { at: from, blocks: to - from, blob, first: 0 };
+    draft.name(&extent)?;
+    punch(draft, object, span, from, to)?;
+    draft.span(object, span)?.insert(extent);
+    object.change(span);
+    Ok(())
+}
+
+/// Bytes that were read before are written anew, as few blobs that go to zones one behind the other. What has changed since, or is shared, stays as it is.
+fn rewrite(draft: &mut Draft<'_>, object: &mut Object, blocks: &Range<u64>, read: &Fragments) -> Result<()> {
+    for span in draft.spans(object, blocks.start / SPAN, blocks.end.div_ceil(SPAN))? {
+        let begin = span * SPAN;
+        let mut groups: Vec<(u32, Vec<u8>)> = Vec::new();
+        for extent in draft.span(object, span)?.0.clone() {
+            let within = blocks.start <= begin + u64::from(extent.at) && begin + u64::from(extent.end()) <= blocks.end;
+            let Some(bytes) = read.of(&extent).filter(|_| within) else { continue };
+            if draft.is_shared(&extent)? {
+                continue;
+            }
+            match groups.last_mut() {
+                Some((at, all)) if *at + (all.len() as u64 / BLOCK) as u32 == extent.at => all.extend(bytes),
+                _ => groups.push((extent.at, bytes)),
+            }
+        }
+        for (at, bytes) in groups {
+            let mut new = AlignedBuf::zeroed(bytes.len());
+            new.copy_from_slice(&bytes);
+            put_blob(draft, object, (span, at), new, May::NotWait)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes the extents between two blocks of a span out.

@@ -240,6 +240,12 @@ impl Blob {
         self.living().filter(|run| run.place.is_none())
     }
 
+    /// Whether more than one extent names any of these blocks.
+    pub fn is_shared(&self, first: u32, blocks: u32) -> bool {
+        let end = first.saturating_add(blocks);
+        self.runs().any(|(run, refs)| refs > 1 && run.first < end && first < run.first + run.blocks)
+    }
+
     /// How many extents name each block.
     pub fn counts(&self) -> Vec<u32> {
         self.runs().flat_map(|(run, refs)| std::iter::repeat_n(refs, run.blocks as usize)).collect()

@@ -9,9 +9,10 @@ use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
 use crate::lock::lock;
+use crate::parts::joined;
 use crate::run::RunPiece;
 use crate::table::Zone;
-use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
 use imbrex_zones::clean::choose::cost_benefit;
 use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -22,9 +23,6 @@ fn is_worth_it(live: u64, capacity: u64) -> bool {
     live + capacity / 16 + 2 < capacity
 }
 
-/// Blocks that are read in vain rather than with another command, and blocks of a command.
-const GAP: u32 = 64;
-const PART: u32 = 1024;
 /// Zones whose blobs are looked up in one pass: a pass costs the same for any number of them, and memory for the records of each.
 const AT_ONCE: usize = 4;
 
@@ -58,27 +56,12 @@ impl Core {
         Ok(())
     }
 
-    /// Reads what lives of these blobs in a zone, with what is dead between: on a disk that takes less than a command for each. What cannot be read is left out, and is tried alone later.
+    /// Reads what lives of these blobs in a zone, with what is dead between. What cannot be read is left out, and is tried alone later.
     fn read_ahead(&self, zone: u32, residents: &[Resident]) -> BTreeMap<u32, AlignedBuf> {
         let places =
             residents.iter().flat_map(|resident| &resident.runs).filter_map(|run| Some((run.place?.block, run.blocks)));
-        let mut parts: Vec<(u32, u32)> = places.map(|(block, blocks)| (block, block + blocks)).collect();
-        parts.sort_unstable();
-        let joined = parts.into_iter().fold(Vec::<(u32, u32)>::new(), |mut all, (from, to)| {
-            match all.last_mut() {
-                Some(last) if from <= last.1 + GAP && to - last.0 <= PART => last.1 = last.1.max(to),
-                _ => all.push((from, to)),
-            }
-            all
-        });
-        let volume = self.tenant.volume();
-        let start = volume.geometry().start(ZoneId(zone));
-        let read = |(from, to): (u32, u32)| {
-            let mut bytes = AlignedBuf::zeroed((to - from) as usize * BLOCK as usize);
-            let read = volume.read(&mut bytes, start + u64::from(from) * BLOCK, Tag::new(Cause::Cleaning));
-            read.is_ok().then_some((from, bytes))
-        };
-        joined.into_iter().filter_map(read).collect()
+        let parts = joined(places.map(|(block, blocks)| (block, block + blocks)).collect());
+        parts.into_iter().filter_map(|part| Some((part.0, self.read_part(zone, part)?))).collect()
     }
 
     /// Lists what lives in zones, in their order: headers of runs say which blobs they had, and records what of them still stands there. Zones have many blobs, whose records are read in one

@@ -433,16 +433,22 @@ impl Core {
         Ok(Some(part))
     }
 
+    /// Keeps a zone from being freed, until somebody unpins it. False: it is in another life.
+    pub fn pin(&self, zone: u32, life: u32) -> bool {
+        let state = self.state();
+        let there = state.table.get(zone).is_some_and(|z| z.life as u32 == life);
+        if there {
+            // Before anybody can free it.
+            self.tenant.pin(ZoneId(zone));
+        }
+        there
+    }
+
     /// Reads from a zone. False: it is in another life.
     fn read(&self, place: Place, out: &mut [u8]) -> Result<bool> {
         let zone = ZoneId(place.zone);
-        {
-            let state = self.state();
-            if state.table.get(place.zone).is_none_or(|z| z.life as u32 != place.life) {
-                return Ok(false);
-            }
-            // Before anybody can free it.
-            self.tenant.pin(zone);
+        if !self.pin(place.zone, place.life) {
+            return Ok(false);
         }
         let at = u64::from(place.block) * BLOCK;
         let volume = self.tenant.volume();

@@ -42,6 +42,14 @@ pub(crate) enum Counts {
     MayWait,
 }
 
+/// Whether bytes may wait in the key-value store until they are packed, where they are few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum May {
+    Wait,
+    /// They are to stand with others in a zone.
+    NotWait,
+}
+
 /// See the module.
 pub(crate) struct Draft<'a> {
     pub core: &'a Core,
@@ -319,12 +327,12 @@ impl<'a> Draft<'a> {
     }
 
     /// A new blob of an object, of these bytes, at a block of it.
-    pub fn new_blob(&mut self, object: &mut Object, offset: u64, bytes: AlignedBuf) -> BlobId {
+    pub fn new_blob(&mut self, object: &mut Object, offset: u64, bytes: AlignedBuf, may: May) -> BlobId {
         let id = BlobId { onode: object.onode.number, number: object.onode.next_blob };
         object.onode.next_blob += 1;
         let grain = object.onode.hint.grain().min(self.core.data.longest_grain());
         let blob = Blob::new(offset, grain, &bytes);
-        if (bytes.len() as u64) < self.core.options.defer_below {
+        if may == May::Wait && (bytes.len() as u64) < self.core.options.defer_below {
             self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
             self.deferred.push((id, Arc::new(bytes)));
         } else {
@@ -344,6 +352,11 @@ impl<'a> Draft<'a> {
     /// One is gone.
     pub fn unname(&mut self, extent: &Extent) -> Result<()> {
         self.count(extent, false)
+    }
+
+    /// Whether other extents name blocks of this one, too, or of a grain that it has a part of.
+    pub fn is_shared(&mut self, extent: &Extent) -> Result<bool> {
+        Ok(self.held(extent.blob)?.blob.is_shared(extent.first, extent.blocks))
     }
 
     fn count(&mut self, extent: &Extent, more: bool) -> Result<()> {

@@ -10,6 +10,7 @@ use crate::run::{LONGEST, RunHeader};
 use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, ZoneId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 /// Most bytes of one read.
 const MAX_READ: u64 = 1 << 30;
@@ -155,6 +156,25 @@ impl Core {
                 }
             }
             Ok((is.unwrap_or(false), (at * BLOCK).min(end).saturating_sub(offset)))
+        })
+    }
+
+    /// Extents of an object between two blocks, in order, as far as whole spans go; and its size in bytes.
+    pub fn extents(&self, collection: CollectionId, id: &ObjectId, blocks: Range<u64>) -> Result<(Vec<Extent>, u64)> {
+        self.at_once(|| {
+            let onode = self.find(collection, id)?;
+            let mut all = if blocks.start == 0 { onode.first.0.clone() } else { Vec::new() };
+            let key = |block: u64| span_key(onode.number, (block / SPAN).max(1));
+            let (end, mut next) = (key(blocks.end), Some(key(blocks.start)));
+            while let Some(from) = next {
+                let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
+                for (_, value) in pairs {
+                    let span = Span::of_record(&value, onode.number);
+                    all.extend(span.ok_or_else(|| self.corrupt("extents of an object"))?.0);
+                }
+                next = more;
+            }
+            Ok((all, onode.size))
         })
     }
 

@@ -1,10 +1,13 @@
 //! A transaction: what is to happen to objects and collections, all of it or nothing.
 
+use crate::defragment::Fragments;
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::Pair;
 use crate::onode::Hint;
 use imbrex_device::Result;
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What is told when a transaction is durable, or never will be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
@@ -23,22 +26,47 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Touch,
-    Write { offset: u64, bytes: Vec<u8> },
-    Zero { offset: u64, len: u64 },
-    Truncate { size: u64 },
+    Write {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Zero {
+        offset: u64,
+        len: u64,
+    },
+    Truncate {
+        size: u64,
+    },
     Remove,
-    Rename { to: ObjectId },
-    Clone { to: ObjectId },
-    CloneRange { to: ObjectId, from: u64, len: u64, at: u64 },
+    Rename {
+        to: ObjectId,
+    },
+    Clone {
+        to: ObjectId,
+    },
+    CloneRange {
+        to: ObjectId,
+        from: u64,
+        len: u64,
+        at: u64,
+    },
     Hint(Hint),
     SetAttributes(Vec<Pair>),
     RemoveAttribute(Vec<u8>),
     RemoveAttributes,
     OmapSet(Vec<Pair>),
     OmapRemove(Vec<Vec<u8>>),
-    OmapRemoveRange { from: Vec<u8>, to: Vec<u8> },
+    OmapRemoveRange {
+        from: Vec<u8>,
+        to: Vec<u8>,
+    },
     OmapClear,
     OmapHeader(Vec<u8>),
+    /// The bytes of these blocks are written anew, side by side, as far as somebody has read them and nobody else shares them.
+    Rewrite {
+        blocks: Range<u64>,
+        read: Arc<Fragments>,
+    },
 }
 
 /// Steps that happen together or not at all, in the order in which they were added. Each object is named with the collection that it is in.
@@ -68,7 +96,7 @@ impl Transaction {
         self
     }
 
-    fn act(&mut self, collection: CollectionId, object: &ObjectId, act: Act) -> &mut Transaction {
+    pub(crate) fn act(&mut self, collection: CollectionId, object: &ObjectId, act: Act) -> &mut Transaction {
         self.step(collection, Step::Object { object: object.clone(), act })
     }
 

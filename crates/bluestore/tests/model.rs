@@ -10,7 +10,7 @@ use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Model, any_op, any_transaction, config, few_active, first, format, open};
+use support::{Model, any_op, any_transaction, config, defragment_all, few_active, first, format, open};
 
 fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
     let report = store.check(deep).unwrap();
@@ -40,7 +40,8 @@ fn a_store_is_what_its_transactions_made_of_it() {
                     1 => drop(store.pack().unwrap()),
                     2 => checked(&store, true, &(seed, n)),
                     3 => store.sync().unwrap(),
-                    4..8 => {
+                    4 => defragment_all(&store, rng.random_range(1..700_000)).unwrap(),
+                    5..9 => {
                         // One step of several may make no sense: then nothing happens.
                         let (mut then, mut transaction) = (model.clone(), Transaction::new());
                         let ops: Vec<_> = (0..3).map(|_| any_op(&mut rng, &then, 700_000)).collect();

@@ -7,10 +7,10 @@ use clap::Subcommand;
 use imbrex_device::Error;
 use imbrex_drives::{Locator, SCHEME, parse_size};
 use imbrex_image::control::{Request, Server, socket_of};
-use imbrex_image::{Images, Info};
+use imbrex_image::{Images, Info, Optimized};
 use imbrex_store::Store;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -65,6 +65,9 @@ enum Verb {
     /// Print what an image has, or what has changed since a snapshot, as a stream in the format of `rbd export-diff`.
     #[command(after_help = "Example:\n  imbrex image export-diff drive.img disk@tuesday --from monday > changes")]
     ExportDiff(ExportDiff),
+    /// Write what an image has in many places anew, one behind the other, so that it is read in order again. It may be used meanwhile. What snapshots and clones share stays where it is.
+    #[command(after_help = "Example:\n  imbrex image optimize drive.img disk --memory 1G")]
+    Optimize(Optimize),
     /// Serve all images to virtual machines and to other clients of NBD, with nbdkit, until Ctrl-C.
     #[command(after_help = "Examples:\n  imbrex image serve drive.img --socket nbd.sock\n  \
         imbrex image serve drive.img --socket nbd.sock -- --filter=rate rate=100M")]
@@ -150,6 +153,17 @@ struct ExportDiff {
 }
 
 #[derive(clap::Args)]
+struct Optimize {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+    /// So many bytes are in memory at once, 1M to 64G. The more, the fewer ways of the disk's head, and the sooner it ends.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    memory: u64,
+}
+
+#[derive(clap::Args)]
 struct Serve {
     /// The drive: a path or a URI.
     drive: String,
@@ -207,6 +221,7 @@ pub fn run(args: Args) -> Outcome {
             let done = ask(&named, true, &[Request::ExportDiff { name, from, to }], &mut out);
             return done.and_then(|()| written(out.flush()));
         }
+        Verb::Optimize(args) => return optimize(args),
         Verb::Serve(args) => return serve(&args),
     };
     ask(&named, false, &requests, &mut io::sink())
@@ -274,6 +289,57 @@ fn ls(args: Ls) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Lines of JSON that say how far something is: the last one counts, and a terminal is shown each.
+#[derive(Default)]
+struct Steps {
+    line: Vec<u8>,
+    last: Optimized,
+    told: bool,
+}
+
+impl Write for Steps {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for byte in bytes {
+            if *byte != b'\n' {
+                self.line.push(*byte);
+                continue;
+            }
+            self.last = serde_json::from_slice(&self.line)?;
+            self.line.clear();
+            if io::stderr().is_terminal() {
+                eprint!("\r{} looked at, {} written   ", size(self.last.looked), size(self.last.written));
+                self.told = true;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn optimize(args: Optimize) -> Outcome {
+    if !(1 << 20..=64 << 30).contains(&args.memory) {
+        return Err(Failure::usage("say 1M to 64G of --memory"));
+    }
+    let (mut steps, request) = (Steps::default(), Request::Optimize { name: args.image, memory: args.memory });
+    let done = ask(&args.named, false, &[request], &mut steps);
+    if steps.told {
+        eprintln!();
+    }
+    done?;
+    let Optimized { looked, written, left } = steps.last;
+    if args.named.json {
+        return print_json(&serde_json::json!({ "looked": looked, "written": written, "left": left }));
+    }
+    let left = match left {
+        0 => String::new(),
+        left => format!("; {} stay where they are, since snapshots or clones share them", size(left)),
+    };
+    print(format_args!("{} of {} written anew{left}", size(written), size(looked)))
 }
 
 /// Where the plug-in is.

@@ -66,6 +66,18 @@ fn a_diff_is_a_stream_of_its_format() {
 }
 
 #[test]
+fn an_optimized_image_says_what_was_written() {
+    let at = stored();
+    done(image(&at, "create", &["disk", "5M"]));
+    says(&done(image(&at, "optimize", &["disk"])), &["0 B of 0 B written anew"]);
+    let told: Value =
+        serde_json::from_str(&done(image(&at, "optimize", &["disk", "--memory", "1M", "--json"]))).unwrap();
+    assert_eq!(told, serde_json::json!({ "looked": 0, "written": 0, "left": 0 }));
+    says(&fails(image(&at, "optimize", &["none"]), 1), &["there is no image of this name"]);
+    says(&fails(image(&at, "optimize", &["disk", "--memory", "1K"]), 2), &["say 1M to 64G"]);
+}
+
+#[test]
 fn what_makes_no_sense_is_one_sentence() {
     let at = stored();
     done(image(&at, "create", &["disk", "1M"]));

@@ -44,6 +44,7 @@ pub enum Request {
     Clone { name: String, snapshot: String, to: String },
     Flatten { name: String },
     ExportDiff { name: String, from: Option<String>, to: Option<String> },
+    Optimize { name: String, memory: u64 },
 }
 
 /// An error on its way.
@@ -54,7 +55,7 @@ struct Told {
 }
 
 impl Images {
-    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `ExportDiff` its stream; others nothing.
+    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `ExportDiff` its stream; `Optimize` how far it is; others nothing.
     ///
     /// # Errors
     /// Those of the method, and of `out`.
@@ -84,6 +85,7 @@ impl Images {
             Request::Clone { name, snapshot, to } => self.clone_image(name, snapshot, to),
             Request::Flatten { name } => self.flatten(name),
             Request::ExportDiff { name, from, to } => self.export_diff(name, from.as_deref(), to.as_deref(), out),
+            Request::Optimize { name, memory } => self.optimize(name, *memory, out),
         }
     }
 }

@@ -49,6 +49,7 @@ enum Op {
     Rollback(&'static str, &'static str),
     Clone(&'static str, &'static str, &'static str),
     Flatten(&'static str),
+    Optimize(&'static str),
     Rename(&'static str, &'static str),
     Remove(&'static str),
 }
@@ -126,6 +127,7 @@ impl Model {
                 self.disks.insert(to, Disk { bytes, parent, id: self.next, snaps: BTreeMap::new() });
             }
             Op::Flatten(name) => self.disks.get_mut(name).ok_or(Code::NotFound)?.parent = None,
+            Op::Optimize(name) => drop(self.disks.get(name).ok_or(Code::NotFound)?),
             Op::Rename(name, to) => {
                 if !there(self, name) {
                     return Err(Code::NotFound);
@@ -229,7 +231,7 @@ fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
     let mut number = |n: u64| rng.random_range(0..n.max(1));
     let (at, len) = range(&mut number);
     let sizes = number(6) * PIECE + if number(2) == 0 { number(PIECE) } else { 0 };
-    let kind = rng.random_range(0..46);
+    let kind = rng.random_range(0..48);
     if kind >= 28 {
         snap = known.unwrap_or(snap);
     }
@@ -243,6 +245,7 @@ fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
         33..35 => Op::Rollback(name, snap),
         35..40 => Op::Clone(name, snap, other),
         40 => Op::Flatten(name),
+        46..48 => Op::Optimize(name),
         41..43 => Op::Rename(name, other),
         _ => Op::Remove(name),
     }
@@ -261,6 +264,7 @@ fn perform(images: &Images, op: &Op) -> Result<(), Error> {
         Op::Rollback(name, snap) => images.rollback(name, snap),
         Op::Clone(name, snap, to) => images.clone_image(name, snap, to),
         Op::Flatten(name) => images.flatten(name),
+        Op::Optimize(name) => images.optimize(name, 100_000, &mut std::io::sink()),
         Op::Rename(name, to) => images.rename(name, to),
         Op::Remove(name) => images.remove(name),
     }
@@ -342,7 +346,7 @@ fn images_are_what_was_done_to_them() {
         store.pack().unwrap();
         assert_eq!((store.usage().objects, store.usage().stored + store.usage().deferred), (1, 0), "seed {seed}");
     }
-    assert!(kinds.len() == 11 && kinds.values().all(|n| *n > 50), "{kinds:?}");
+    assert!(kinds.len() == 12 && kinds.values().all(|n| *n > 50), "{kinds:?}");
 }
 
 /// Applies a stream of `export_diff` to what was there before.

@@ -273,6 +273,7 @@ fn others(images: &Images, over: &AtomicBool) {
         }
         images.remove(&new).unwrap();
         images.image("disk", true).unwrap().extent(0, ALL * BLOCK).unwrap();
+        images.optimize("disk", 300_000, &mut std::io::sink()).unwrap();
     }
 }
 

@@ -42,6 +42,8 @@ const BATCH: u64 = 32;
 const READS: u64 = 20_000;
 /// Per cent of the drive that are some 80 of the zones that data have: labels, metadata, and what the two keep free take the others.
 const FULL: u64 = 75;
+/// Memory of `image optimize` at full size.
+const OPTIMIZE: u64 = 4 << 30;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
@@ -50,6 +52,8 @@ enum What {
     /// Random reads, one after the other.
     Read,
     InOrder,
+    /// In order, when `image optimize` has been there.
+    Optimized,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,12 +78,16 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
         (What::Write(BATCH), "writes of 4 KiB, a flush every 32"),
         (What::Read, "reads of 4 KiB"),
         (What::InOrder, "reads in order"),
+        (What::Optimized, "reads in order, optimized"),
     ] {
-        all.push((format!("{name}: disk"), None, what));
+        if what != What::Optimized {
+            all.push((format!("{name}: disk"), None, what));
+        }
         let befores: &[Before] = match what {
             What::Write(_) => &[Before::Empty, Before::Random(60), Before::Random(FULL)],
             What::Read => &[Before::Loaded(FULL), Before::Random(FULL)],
             What::InOrder => &[Before::Loaded(FULL), Before::Random(FULL)],
+            What::Optimized => &[Before::Random(60), Before::Random(FULL)],
         };
         all.extend(befores.iter().map(|before| (format!("{name}: {}", image(*before)), Some(*before), what)));
     }
@@ -119,6 +127,7 @@ fn drives(options: &Options) -> Result<[Config; 2], Stop> {
 struct Side {
     drive: Emulator,
     store: Store,
+    images: Images,
     image: Image,
     random: ChaCha8Rng,
     noise: Vec<u8>,
@@ -154,7 +163,7 @@ impl Side {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let mut noise = vec![0; 2 * LONG as usize];
         random.fill_bytes(&mut noise);
-        let mut side = Side { drive, store, image, random, noise, size, writes: 0 };
+        let mut side = Side { drive, store, images, image, random, noise, size, writes: 0 };
         if before == Before::Empty {
             return Ok(side);
         }
@@ -215,7 +224,7 @@ impl Side {
                 }
                 Ok((reads(run.options), BLOCK))
             }
-            What::InOrder => {
+            What::InOrder | What::Optimized => {
                 let count = self.size / 8 / LONG;
                 // From the middle of the drive's addresses.
                 (0..count).try_for_each(|n| self.read(self.size / 2 + n * LONG, LONG))?;
@@ -227,8 +236,15 @@ impl Side {
     fn row(&mut self, what: What, run: &Run) -> Result<Row, Stop> {
         while self.store.pack().map_err(why)? {}
         self.image.flush().map_err(why)?;
-        self.drive.reset_stats();
         let elapsed = |drive: &Emulator| drive.time().map_or(0.0, |time| time.elapsed);
+        let before = elapsed(&self.drive);
+        if what == What::Optimized {
+            self.images
+                .optimize("image", OPTIMIZE / u64::from(run.options.scale), &mut std::io::sink())
+                .map_err(why)?;
+        }
+        let optimized = elapsed(&self.drive) - before;
+        self.drive.reset_stats();
         let (before, moved) = (elapsed(&self.drive), self.store.usage().moved);
         let (count, each) = self.run(what, run)?;
         if let What::Write(_) = what {
@@ -247,6 +263,10 @@ impl Side {
             if bytes > 0.0 {
                 row.figures.insert(format!("bytes of {cause}, each"), bytes / count as f64);
             }
+        }
+        if what == What::Optimized {
+            row.figures.insert("seconds to optimize".into(), optimized);
+            row.figures.insert("optimized, MB/s".into(), self.size as f64 / 1e6 / optimized.max(1e-9));
         }
         row.figures.insert("bytes moved, each".into(), (self.store.usage().moved - moved) as f64 / count as f64);
         row.figures
@@ -275,7 +295,7 @@ fn fill(row: &mut Row, what: What, (count, each): (u64, u64), seconds: f64, coun
     row.bytes_drive = Some(counts.bytes_written);
     let rate = count as f64 / seconds.max(1e-9);
     match what {
-        What::InOrder => row.figures.insert(MB.to_owned(), rate * each as f64 / 1e6),
+        What::InOrder | What::Optimized => row.figures.insert(MB.to_owned(), rate * each as f64 / 1e6),
         _ => row.figures.insert(RATE.to_owned(), rate),
     };
 }
@@ -349,14 +369,14 @@ fn raw(what: What, run: &Run) -> Result<Row, Stop> {
         What::Write(0) => ((16 * config.cache_bytes / BLOCK).max(50_000).min(writes(run.options, 0)), BLOCK, DEPTH),
         What::Write(flush) => (writes(run.options, flush) / 8, BLOCK, flush as usize),
         What::Read => (reads(run.options), BLOCK, 1),
-        What::InOrder => (size / 8 / LONG, LONG, 4),
+        What::InOrder | What::Optimized => (size / 8 / LONG, LONG, 4),
     };
     for n in 0..count {
         if n % 1024 == 0 && run.stopped() {
             return Err(Stop::Interrupted);
         }
         let at = match what {
-            What::InOrder => size / 2 + n * LONG,
+            What::InOrder | What::Optimized => size / 2 + n * LONG,
             _ => random.random_range(0..size / BLOCK) * BLOCK,
         };
         let op = if matches!(what, What::Write(_)) { Op::Write } else { Op::Read };
@@ -397,13 +417,18 @@ const WANTED: &[(What, Before, Option<f64>)] = &[
     (What::Read, Before::Random(FULL), None),
     (What::InOrder, Before::Loaded(FULL), None),
     (What::InOrder, Before::Random(FULL), None),
+    (What::Optimized, Before::Random(60), Some(0.5)),
+    (What::Optimized, Before::Random(FULL), Some(0.5)),
 ];
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("image", format!("of {FULL} % of the drive, if nothing else is said, which are some 80 % of the zones for data; pieces of 4 MiB; nothing can be compressed"));
     run.setting("overwritten at random", "writes of 4 KiB, as many bytes as the image has, before what is measured");
     run.setting("disk", format!("{DEPTH} writes at once, or 32 and a flush when all have ended; one read at once, four in order; as many bytes of it are used"));
-    run.setting("memory at full size", format!("memtable {} MiB, cache {} MiB", MEMTABLE / MIB, CACHE / MIB));
+    run.setting(
+        "memory at full size",
+        format!("memtable {} MiB, cache {} MiB; {} MiB to optimize", MEMTABLE / MIB, CACHE / MIB, OPTIMIZE / MIB),
+    );
     let all = rows();
     // Rows of one image follow one another, those that change least first.
     let order =
@@ -412,6 +437,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         What::InOrder => 0,
         What::Read => 1,
         What::Write(n) => 2 + n,
+        What::Optimized => u64::MAX,
     };
     for before in order {
         let mut side = None;
@@ -429,9 +455,12 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         }
     }
     for (what, before, goal) in WANTED {
-        let name = |before: Option<Before>| all.iter().find(|row| row.1 == before && row.2 == *what).map(|row| &row.0);
-        let (Some(ours), Some(disk)) = (name(Some(*before)), name(None)) else { continue };
-        let figure = if *what == What::InOrder { MB } else { RATE };
+        let name = |before: Option<Before>, what: What| {
+            all.iter().find(|row| row.1 == before && row.2 == what).map(|row| &row.0)
+        };
+        let theirs = if *what == What::Optimized { What::InOrder } else { *what };
+        let (Some(ours), Some(disk)) = (name(Some(*before), *what), name(None, theirs)) else { continue };
+        let figure = if theirs == What::InOrder { MB } else { RATE };
         let each = run.pairs(ours, disk, |row| row.figures.get(figure).copied());
         let ratio = Ratio::of(format!("{ours} against a disk"), &each);
         run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal: *goal, ..ratio }));

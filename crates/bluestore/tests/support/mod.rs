@@ -24,7 +24,7 @@ const LOG_ZONES: u32 = 8;
 
 /// Is called once, when a commit looks for deferred blobs or is about to write records, or the cleaner looks a blob up: between two of its steps.
 #[derive(Clone, Default)]
-pub struct Hook(Arc<Mutex<Option<(u32, Between)>>>);
+pub struct Hook(Arc<Mutex<Option<(u32, bool, Between)>>>);
 
 type Between = Box<dyn FnOnce() + Send>;
 type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
@@ -36,20 +36,31 @@ impl Hook {
 
     /// The same, when it could have been called so many times before.
     pub fn set_behind(&self, times: u32, between: impl FnOnce() + Send + 'static) {
-        *self.0.lock().unwrap() = Some((times, Box::new(between)));
+        *self.0.lock().unwrap() = Some((times, true, Box::new(between)));
+    }
+
+    /// The same, but never when a record is got: whoever gets one may have the right to prepare.
+    pub fn set_outside_gets(&self, times: u32, between: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some((times, false, Box::new(between)));
     }
 
     pub fn call(&self) {
+        self.call_from(false);
+    }
+
+    fn call_from(&self, get: bool) {
         let due = {
             let mut hook = self.0.lock().unwrap();
-            if let Some((times @ 1.., _)) = hook.as_mut() {
-                *times -= 1;
-                None
-            } else {
-                hook.take()
+            match hook.as_mut() {
+                Some((_, false, _)) if get => None,
+                Some((times @ 1.., _, _)) => {
+                    *times -= 1;
+                    None
+                }
+                _ => hook.take(),
             }
         };
-        due.into_iter().for_each(|(_, between)| between());
+        due.into_iter().for_each(|(.., between)| between());
     }
 }
 
@@ -167,7 +178,7 @@ impl MapStore {
 impl KeyValue for MapStore {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if family == Family::Blobs {
-            self.hook.call();
+            self.hook.call_from(true);
         }
         Ok(self.inner.lock().unwrap().1.get(&(family, key.to_vec())).cloned())
     }
@@ -640,4 +651,16 @@ pub fn first() -> (CollectionId, u8) {
 
 pub fn zones_of(drive: &Drive) -> usize {
     report_all(drive.device.as_ref()).unwrap().len()
+}
+
+/// Writes all objects anew that stand in many places.
+pub fn defragment_all(store: &BlueStore, memory: u64) -> Result<()> {
+    for (c, _) in store.collections()? {
+        match store.list(c, None, 1000).and_then(|page| store.defragment(c, &page.all, memory)) {
+            // Another transaction has removed it.
+            Err(error) if error.code() == Code::NotFound => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
 }

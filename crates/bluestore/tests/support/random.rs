@@ -1,6 +1,6 @@
 //! A workload of transactions at random for the crash explorer, on any kind of store.
 
-use super::{Hook, Model, Op, any_transaction, first};
+use super::{Hook, Model, Op, any_transaction, defragment_all, first};
 use imbrex_bluestore::{BlueStore, Survives, Ticket, Transaction};
 use imbrex_crashkit::{Crash, History, Log, OpId, Subject};
 use imbrex_device::{Code, Drive, Error};
@@ -44,6 +44,7 @@ enum How {
     Sync,
     Pack,
     Clean,
+    Defragment,
 }
 
 struct Run<'a> {
@@ -79,10 +80,12 @@ impl Run<'_> {
             let (_, transaction, then) = any_transaction(rng, &self.model, most);
             let (done, queued) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Some(transaction))));
             let (store, to, what) = (self.store.clone(), done.clone(), queued.clone());
-            let times = if how == How::Clean { rng.random_range(0..12) } else { 0 };
-            self.hook.set_behind(times, move || {
-                *to.lock().unwrap() = Some(store.queue(what.lock().unwrap().take().unwrap()))
-            });
+            let times = if matches!(how, How::Clean | How::Defragment) { rng.random_range(0..12) } else { 0 };
+            let between = move || *to.lock().unwrap() = Some(store.queue(what.lock().unwrap().take().unwrap()));
+            match how {
+                How::Defragment => self.hook.set_outside_gets(times, between),
+                _ => self.hook.set_behind(times, between),
+            }
             (self.log.begun(then.digest()), then, done, queued)
         });
         let committed = match how {
@@ -90,9 +93,14 @@ impl Run<'_> {
             How::Pack => self.store.pack().map(drop),
             // A part of a zone, mostly.
             How::Clean => self.store.clean(rng.random_range(1..most / 2)).map(drop),
+            How::Defragment => defragment_all(&self.store, rng.random_range(1..most)),
         };
         self.hook.set(|| ());
-        committed.map_err(text)?;
+        match committed {
+            // What it wrote before stays. Nobody was promised anything.
+            Err(error) if how == How::Defragment && error.code() == Code::NoSpace => return Err(FULL.into()),
+            committed => committed.map_err(text)?,
+        }
         durable.into_iter().for_each(|op| self.log.synced(op));
         let Some((op, then, done, queued)) = between else { return Ok(()) };
         let done = done.lock().unwrap().take();
@@ -115,6 +123,7 @@ impl Run<'_> {
             1..3 => self.commit(rng, most, How::Sync),
             3..5 => self.keep(),
             5 if rng.random_bool(0.6) => self.commit(rng, most, How::Clean),
+            5 => self.commit(rng, most, How::Defragment),
             _ => {
                 let (_, transaction, then) = any_transaction(rng, &self.model, most);
                 self.queue(transaction, then)

@@ -1,0 +1,231 @@
+//! Defragmentation: bytes of an object that stand in many places are written anew, one behind the other.
+//!
+//! Bytes are read without any right, many objects' in the order of the drive, and compared with their checksums. A blob never changes, so what was read of it is right for as long as
+//! an extent names it. Whoever writes it again is a transaction like any other, which looks what is still so.
+
+use crate::blob::{BLOCK, Blob, BlobId, Place};
+use crate::core::{Core, is_of_bytes};
+use crate::id::{CollectionId, ObjectId};
+use crate::onode::{Extent, SPAN};
+use crate::parts::joined;
+use crate::store::{BlueStore, Survives};
+use crate::transaction::{Act, Transaction};
+use imbrex_device::{AlignedBuf, Code, Result, ZoneId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of an object that are judged, and written, together: 4 MiB.
+const STRETCH: u64 = 16 * SPAN;
+/// A disk reads on for so many blocks in about the time of a way of its head: 1 MiB.
+const A_WAY: u64 = 256;
+/// Blocks between two that are read in order that cost no way: a header of a run.
+const BETWEEN: u32 = crate::run::LONGEST as u32;
+
+/// What [`BlueStore::defragment`] has done, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Defragmented {
+    /// Stored bytes that it looked at.
+    pub looked: u64,
+    /// Bytes that it has written anew, but for those that others have changed meanwhile.
+    pub written: u64,
+    /// Bytes in many places that were left there, since others share them or they cannot be read.
+    pub left: u64,
+}
+
+/// Bytes of blobs, whole grains, by blob and first block.
+#[derive(Debug, Default)]
+pub(crate) struct Fragments(BTreeMap<(BlobId, u32), AlignedBuf>);
+
+impl Fragments {
+    /// Those of an extent, which may stand in several places.
+    pub fn of(&self, extent: &Extent) -> Option<Vec<u8>> {
+        let len = extent.blocks as usize * BLOCK as usize;
+        let mut all = Vec::with_capacity(len);
+        while all.len() < len {
+            let at = extent.first + (all.len() as u64 / BLOCK) as u32;
+            let ((_, first), bytes) = self.0.range((extent.blob, 0)..=(extent.blob, at)).next_back()?;
+            let from = (at - first) as usize * BLOCK as usize;
+            let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;
+            all.extend_from_slice(&rest[..rest.len().min(len - all.len())]);
+        }
+        Some(all)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.values().map(|bytes| bytes.len() as u64).sum()
+    }
+}
+
+/// Whole grains that stand together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    id: BlobId,
+    first: u32,
+    blocks: u32,
+    place: Place,
+}
+
+/// Whether reading these in order takes a disk more ways than it should.
+fn is_fragmented(pieces: &[Piece]) -> bool {
+    let (mut ways, mut blocks, mut end) = (0, 0, None::<Place>);
+    for piece in pieces {
+        let follows = end.is_some_and(|end| {
+            (end.zone, end.life) == (piece.place.zone, piece.place.life)
+                && (end.block..=end.block + BETWEEN).contains(&piece.place.block)
+        });
+        ways += u64::from(!follows);
+        blocks += u64::from(piece.blocks);
+        end = Some(Place { block: piece.place.block + piece.blocks, ..piece.place });
+    }
+    ways > 1 + blocks / A_WAY
+}
+
+/// What is to be written together, when it was read.
+#[derive(Default)]
+struct Window {
+    /// Stretches of objects.
+    stretches: Vec<(ObjectId, Range<u64>)>,
+    pieces: Vec<Piece>,
+    blobs: HashMap<BlobId, Blob>,
+    blocks: u64,
+}
+
+/// See [`BlueStore::defragment`].
+pub(crate) fn defragment(
+    store: &BlueStore,
+    collection: CollectionId,
+    objects: &[ObjectId],
+    memory: u64,
+) -> Result<Defragmented> {
+    let (mut done, mut window) = (Defragmented::default(), Window::default());
+    // What waits has no place to be read from.
+    store.pack()?;
+    for object in objects {
+        let mut next = Some(0);
+        while let Some(first) = next {
+            next = plan(store.core(), collection, object, first, (&mut window, &mut done))?;
+            if window.blocks * BLOCK >= memory {
+                write(store, collection, std::mem::take(&mut window), &mut done)?;
+            }
+        }
+    }
+    write(store, collection, window, &mut done)?;
+    store.sync()?;
+    Ok(done)
+}
+
+/// Looks at a stretch of an object. Returns where the next one begins, if there is one.
+fn plan(
+    core: &Core,
+    collection: CollectionId,
+    object: &ObjectId,
+    first: u64,
+    (window, done): (&mut Window, &mut Defragmented),
+) -> Result<Option<u64>> {
+    let blocks = first..first + STRETCH;
+    let (extents, size) = match core.extents(collection, object, blocks.clone()) {
+        // It has gone since somebody named it.
+        Err(error) if error.code() == Code::NotFound => return Ok(None),
+        found => found?,
+    };
+    let ids: BTreeSet<BlobId> = extents.iter().map(|extent| extent.blob).collect();
+    let blobs = core.blobs(&ids)?;
+    let (mut pieces, mut shared) = (Vec::new(), 0);
+    for extent in &extents {
+        done.looked += u64::from(extent.blocks) * BLOCK;
+        let Some(blob) = blobs.get(&extent.blob) else { continue };
+        if blob.is_shared(extent.first, extent.blocks) {
+            shared += u64::from(extent.blocks) * BLOCK;
+            continue;
+        }
+        let (from, len) = blob.whole(extent.first, extent.blocks);
+        for run in blob.find(from, len).into_iter().flatten() {
+            let piece = |place| Piece { id: extent.blob, first: run.first, blocks: run.blocks, place };
+            pieces.extend(run.place.map(piece));
+        }
+    }
+    if is_fragmented(&pieces) {
+        done.left += shared;
+        window.blocks += pieces.iter().map(|piece| u64::from(piece.blocks)).sum::<u64>();
+        window.pieces.append(&mut pieces);
+        window.blobs.extend(blobs);
+        window.stretches.push((object.clone(), blocks.clone()));
+    }
+    Ok(Some(blocks.end).filter(|next| next * BLOCK < size))
+}
+
+/// Reads what the window has, in the order of the drive, and writes it in the order of objects.
+fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut Defragmented) -> Result<()> {
+    if window.stretches.is_empty() {
+        return Ok(());
+    }
+    let read = Arc::new(read(store.core(), &window.pieces, &window.blobs)?);
+    drop((window.pieces, window.blobs));
+    done.written += read.bytes();
+    done.left += (window.blocks * BLOCK).saturating_sub(read.bytes());
+    let mut last = None;
+    for (object, blocks) in window.stretches {
+        let mut transaction = Transaction::new();
+        transaction.act(collection, &object, Act::Rewrite { blocks, read: read.clone() });
+        match store.queue(transaction) {
+            Err(error) if error.code() == Code::NotFound => {}
+            queued => last = Some(queued?),
+        }
+    }
+    // What it held is free, and the drive has time for others between two windows.
+    last.map_or(Ok(()), |last| store.wait_for(last, Survives::Power))
+}
+
+fn read(core: &Core, pieces: &[Piece], blobs: &HashMap<BlobId, Blob>) -> Result<Fragments> {
+    let mut zones: BTreeMap<(u32, u32), Vec<&Piece>> = BTreeMap::new();
+    for piece in pieces {
+        zones.entry((piece.place.zone, piece.place.life)).or_default().push(piece);
+    }
+    let mut found = Fragments::default();
+    for ((zone, life), mut pieces) in zones {
+        if !core.pin(zone, life) {
+            continue;
+        }
+        pieces.sort_by_key(|piece| piece.place.block);
+        let range = |piece: &&Piece| (piece.place.block, piece.place.block + piece.blocks);
+        let read = read_zone(core, zone, (&pieces, joined(pieces.iter().map(range).collect())), blobs, &mut found);
+        core.tenant.unpin(ZoneId(zone));
+        read?;
+    }
+    Ok(found)
+}
+
+/// Reads pieces of a zone that is pinned, which are in order, by these commands.
+fn read_zone(
+    core: &Core,
+    zone: u32,
+    (pieces, parts): (&[&Piece], Vec<(u32, u32)>),
+    blobs: &HashMap<BlobId, Blob>,
+    found: &mut Fragments,
+) -> Result<()> {
+    let mut pieces = pieces.iter().peekable();
+    for part in parts {
+        let bytes = core.read_part(zone, part);
+        while let Some(piece) = pieces.next_if(|piece| piece.place.block < part.1) {
+            let Some(blob) = blobs.get(&piece.id) else { continue };
+            let from = (piece.place.block - part.0) as usize * BLOCK as usize;
+            let len = piece.blocks as usize * BLOCK as usize;
+            let of = bytes.as_ref().and_then(|bytes| bytes.get(from..from + len));
+            if let Some(of) = of.filter(|of| blob.verify(piece.first, of).is_none()) {
+                let mut own = AlignedBuf::zeroed(len);
+                own.copy_from_slice(of);
+                found.0.insert((piece.id, piece.first), own);
+                continue;
+            }
+            // Alone, since what is damaged is perhaps another's. It stays where it is, where whoever reads it is told.
+            match core.fetch((blob, piece.first, piece.blocks), None, || Ok(None)) {
+                Ok(Some(own)) => drop(found.0.insert((piece.id, piece.first), own)),
+                Ok(None) => {}
+                Err(error) if is_of_bytes(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
