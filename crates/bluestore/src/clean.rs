@@ -24,11 +24,12 @@ fn is_worth_it(live: u64, capacity: u64) -> bool {
 }
 
 /// Zones whose blobs are looked up in one pass: a pass costs the same for any number of them, and memory for the records of each.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 impl Resident {
-    /// `None`: nothing of the blob stands in this life of the zone.
-    fn of(id: BlobId, blob: Blob, (zone, life): (u32, u64)) -> Option<Resident> {
+    /// Of a blob of this record. `None`: nothing of it stands in this life of the zone.
+    fn of(id: BlobId, record: &[u8], (zone, life): (u32, u64)) -> Option<Resident> {
+        let blob = Blob::decode(record)?;
         let there = |run: &Run| run.place.is_some_and(|place| (place.zone, place.life) == (zone, life as u32));
         let runs: Vec<Run> = blob.living().filter(there).collect();
         (!runs.is_empty()).then_some(Resident { id, blob, runs })
@@ -66,7 +67,7 @@ impl Core {
 
     /// Lists what lives in zones, in their order: headers of runs say which blobs they had, and records what of them still stands there. Zones have many blobs, whose records are read in one
     /// pass. Returns the first one's.
-    fn list_zones(&self, zones: &[(u32, u64)]) -> Result<VecDeque<Resident>> {
+    fn list_zones(&self, zones: &[(u32, u64)]) -> Result<VecDeque<BlobId>> {
         let (mut ids, mut known) = (Vec::new(), BTreeSet::new());
         for (n, (zone, life)) in zones.iter().enumerate() {
             let (mut of, mut seen) = (Vec::new(), BTreeSet::new());
@@ -88,18 +89,21 @@ impl Core {
             memory.records.clear();
             memory.changed = Some(HashSet::new());
         }
-        let found = match self.blobs(&known) {
+        let found = self.records(&known).and_then(|mut found| self.recount_of(&mut found).map(|()| found));
+        let mut found = match found {
             Ok(found) => found,
             Err(error) => {
                 lock(&self.cleaning).changed = None;
                 return Err(error);
             }
         };
-        let listed = ids.into_iter().map(|(of, ids)| {
-            let resident = |id: BlobId| Resident::of(id, found.get(&id)?.clone(), of);
-            (of, ids.into_iter().filter_map(resident).collect())
+        let listed = ids.into_iter().map(|(of, mut ids)| {
+            ids.retain(|id| found.get(id).and_then(|record| Resident::of(*id, record, of)).is_some());
+            (of, VecDeque::from(ids))
         });
         let listed: BTreeMap<_, _> = listed.collect();
+        let still: BTreeSet<BlobId> = listed.values().flatten().copied().collect();
+        found.retain(|id, _| still.contains(id));
         // Records that the key-value store has otherwise by now, or soon.
         let state = self.state();
         let mut memory = lock(&self.cleaning);
@@ -112,7 +116,7 @@ impl Core {
     }
 
     /// What was listed of a victim; with it those that are likely to be next are listed.
-    fn listed(&self, victim: (u32, u64)) -> Result<VecDeque<Resident>> {
+    fn listed(&self, victim: (u32, u64)) -> Result<VecDeque<BlobId>> {
         if let Some(listed) = lock(&self.cleaning).listed.remove(&victim) {
             return Ok(listed);
         }
@@ -124,6 +128,21 @@ impl Core {
             zones.push((next.zone, next.life));
         }
         self.list_zones(&zones)
+    }
+
+    /// What of a blob that was listed still stands in this life of the zone.
+    fn resident(&self, id: BlobId, of: (u32, u64)) -> Option<Resident> {
+        if let Some(record) = lock(&self.cleaning).records.get(&id) {
+            return Resident::of(id, record, of);
+        }
+        // It has changed since.
+        match self.get(Family::Blobs, &id.key()) {
+            Ok(record) => Resident::of(id, &record?, of),
+            Err(error) => {
+                tracing::warn!(%error, %id, "a blob cannot be moved");
+                None
+            }
+        }
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -147,7 +166,14 @@ impl Residents for Core {
     type Error = Error;
 
     fn next_victim(&self, search: &Search<'_>) -> Option<Chosen> {
-        search.choose(cost_benefit, self.candidates().into_iter())
+        let candidates = self.candidates();
+        let (listed, rest): (Vec<_>, Vec<_>) = {
+            let memory = lock(&self.cleaning);
+            candidates.into_iter().partition(|of| memory.listed.contains_key(&(of.zone, of.life)))
+        };
+        // A pass was made for these. What it made of counts that waited had them touched just now.
+        let listed = search.choose(cost_benefit, listed.into_iter());
+        listed.or_else(|| search.choose(cost_benefit, rest.into_iter()))
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Resident> {
@@ -162,19 +188,8 @@ impl Residents for Core {
         };
         let (mut all, mut bytes) = (Vec::new(), 0);
         while bytes < most {
-            let Some(mut resident) = listed.pop_front() else { break };
-            if !lock(&self.cleaning).records.contains_key(&resident.id) {
-                // It has changed since.
-                let now = match self.blob(resident.id) {
-                    Ok(now) => now.and_then(|blob| Resident::of(resident.id, blob, (zone, life))),
-                    Err(error) => {
-                        tracing::warn!(%error, id = %resident.id, "a blob cannot be moved");
-                        None
-                    }
-                };
-                let Some(now) = now else { continue };
-                resident = now;
-            }
+            let Some(id) = listed.pop_front() else { break };
+            let Some(resident) = self.resident(id, (zone, life)) else { continue };
             bytes += resident.runs.iter().map(|run| u64::from(run.blocks) * BLOCK).sum::<u64>();
             all.push(resident);
         }

@@ -1,6 +1,7 @@
 //! What the cleaner of an open store goes by, and what it keeps in mind between its steps.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::core::Records;
 use imbrex_device::AlignedBuf;
 use imbrex_zones::clean::Rules;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -26,11 +27,11 @@ pub(crate) struct Resident {
 #[derive(Default)]
 pub(crate) struct Memory {
     /// What has not moved of the victim under way, and of those that are likely to be next, in the order of the zone; by zone and life.
-    pub listed: BTreeMap<(u32, u64), VecDeque<Resident>>,
+    pub listed: BTreeMap<(u32, u64), VecDeque<BlobId>>,
     /// What was read of the victim for the step under way: where each part begins, in blocks from the zone's start.
     pub read: BTreeMap<u32, AlignedBuf>,
     /// Records of the blobs that are listed, as the key-value store has them.
-    pub records: BTreeMap<BlobId, Blob>,
+    pub records: Records,
     /// Blobs whose records have changed since somebody began to list them.
     pub changed: Option<HashSet<BlobId>>,
     /// Zones whose bytes cannot be read, and their lives.

@@ -318,7 +318,7 @@ impl Core {
                 continue;
             }
             // The cleaner has just read it, with many others.
-            let listed = lock(&self.cleaning).records.get(&id).cloned();
+            let listed = lock(&self.cleaning).records.get(&id).and_then(|record| Blob::decode(record));
             if let Some(blob) = listed {
                 known.insert(id, blob);
             } else if let Some(record) = self.kv.get(Family::Blobs, &id.key())? {

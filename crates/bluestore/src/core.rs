@@ -194,6 +194,9 @@ pub(crate) struct Core {
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
+/// Records of blobs. Decoded ones take four times as much memory.
+pub(crate) type Records = BTreeMap<BlobId, Box<[u8]>>;
+
 /// Whether the drive does not give bytes, or others than were written.
 pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
@@ -201,7 +204,7 @@ pub(crate) fn is_of_bytes(error: &Error) -> bool {
 
 /// Records of blobs in a page at first, about a block of the key-value store; and at most.
 const LEAST: usize = 64;
-const LONGEST: usize = 32 << 10;
+const LONGEST: usize = 128 << 10;
 /// Pages become longer where at least each so manieth record is wanted.
 const SPARSE: usize = 256;
 
@@ -337,9 +340,15 @@ impl Core {
         }
     }
 
-    /// The records of those of these blobs that are there and can be read. Where many stand side by side they are read in one pass.
+    /// Those of these blobs that are there and can be read.
     pub fn blobs(&self, ids: &BTreeSet<BlobId>) -> Result<BTreeMap<BlobId, Blob>> {
-        let (mut found, mut rest, mut page) = (BTreeMap::new(), ids.iter().peekable(), LEAST);
+        let records = self.records(ids)?.into_iter();
+        Ok(records.filter_map(|(id, record)| Some((id, Blob::decode(&record)?))).collect())
+    }
+
+    /// Their records, which make sense. Where many stand side by side they are read in one pass.
+    pub fn records(&self, ids: &BTreeSet<BlobId>) -> Result<Records> {
+        let (mut found, mut rest, mut page) = (Records::new(), ids.iter().peekable(), LEAST);
         while let Some(first) = rest.peek() {
             let (pairs, next) = match self.pairs(Family::Blobs, &first.key(), None, page, None) {
                 Err(error) if is_of_bytes(&error) => {
@@ -347,7 +356,7 @@ impl Core {
                     if let Some(id) = rest.next()
                         && let Some(blob) = self.blob_of_many(*id)?
                     {
-                        found.insert(*id, blob);
+                        found.insert(*id, blob.encode().into());
                     }
                     page = LEAST;
                     continue;
@@ -362,7 +371,7 @@ impl Core {
                 if rest.next_if_eq(&&id).is_some() {
                     wanted += 1;
                     match Blob::decode(&record) {
-                        Some(blob) => drop(found.insert(id, blob)),
+                        Some(_) => drop(found.insert(id, record.into())),
                         None => tracing::error!(%id, "the record of a blob makes no sense"),
                     }
                 }

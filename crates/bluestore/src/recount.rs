@@ -1,14 +1,15 @@
 //! Makes changes of counts that [wait](crate::counts), in passes over the records of blobs.
 
 use crate::blob::{Blob, BlobId};
-use crate::core::{Core, is_of_bytes};
+use crate::core::{Core, Records, is_of_bytes};
 use crate::draft::{Counts, Draft};
 use crate::keyvalue::Family;
+use crate::lock::lock;
 use imbrex_device::Result;
 use std::collections::BTreeMap;
 
-/// Records of blobs that one step looks at, a MiB or so: each step begins with a way of a disk's head for each run of the key-value store.
-const PAGE: usize = 16 << 10;
+/// Records of blobs that one step looks at, some MiB: each step begins with a way of a disk's head for each run of the key-value store.
+const PAGE: usize = 64 << 10;
 const FIRST: BlobId = BlobId { onode: 0, number: 0 };
 
 impl Core {
@@ -37,6 +38,44 @@ impl Core {
             self.recount_step()?;
         }
         Ok(())
+    }
+
+    /// Makes what waits for blobs whose records somebody has read, and changes these: so the cleaner moves no blocks that are dead. What makes no sense still waits.
+    ///
+    /// # Errors
+    /// Those of the key-value store.
+    pub fn recount_of(&self, records: &mut Records) -> Result<()> {
+        let _preparing = self.prepare();
+        let ids: Vec<BlobId> = {
+            let state = self.state();
+            state.counts.from(FIRST).filter(|id| records.contains_key(id)).collect()
+        };
+        let mut draft = Draft::new(self, Counts::AtOnce);
+        for id in &ids {
+            let read = match self.has_changed(*id) {
+                true => self.blob_of_many(*id)?,
+                false => records.get(id).and_then(|record| Blob::decode(record)),
+            };
+            if let Some(blob) = read {
+                draft.recount(*id, blob);
+            }
+        }
+        draft.publish(Vec::new()).map_err(|(error, _)| error)?;
+        for id in ids {
+            match self.blob_of_many(id)? {
+                Some(blob) => drop(records.insert(id, blob.encode().into())),
+                None => drop(records.remove(&id)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record is another one than the key-value store had when the cleaner began to list.
+    fn has_changed(&self, id: BlobId) -> bool {
+        let state = self.state();
+        let key = id.key();
+        let in_layers = [&state.current, &state.committing].iter().any(|of| of.get(Family::Blobs, &key).is_some());
+        in_layers || lock(&self.cleaning).changed.as_ref().is_none_or(|changed| changed.contains(&id))
     }
 
     /// Makes what waits for a page of records, from where the sweep is.

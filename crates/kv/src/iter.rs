@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::core::lease::{KEPT, Lease};
+use crate::core::run::Reach;
 use crate::core::view::{Tables, View};
 use crate::cursor::{At, Cursor, Merged};
 use crate::read::{Reader, all, merged};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 /// What it keeps of the store.
 struct Held {
     core: Arc<Core>,
+    reach: Reach,
     began: Instant,
     /// It was moving when it was asked to rest.
     asked: AtomicBool,
@@ -82,10 +84,15 @@ pub struct Iter {
 
 impl Iter {
     /// At a reader's moment; `open` keeps the store open.
-    pub(crate) fn new(core: &Arc<Core>, reader: Reader, space: u16, open: Arc<dyn Any + Send + Sync>) -> Iter {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        (reader, reach): (Reader, Reach),
+        space: u16,
+        open: Arc<dyn Any + Send + Sync>,
+    ) -> Iter {
         let state = State { reader: Some(reader), open: None };
         let (core, began) = (core.clone(), Instant::now());
-        let held = Arc::new(Held { core, began, asked: AtomicBool::default(), state: Mutex::new(state) });
+        let held = Arc::new(Held { core, reach, began, asked: AtomicBool::default(), state: Mutex::new(state) });
         let lease: Weak<Held> = Arc::downgrade(&held);
         held.core.lend(lease);
         Iter { held, at: None, space, back: false, _open: open }
@@ -119,7 +126,11 @@ impl Iter {
             Some(now) => now,
             None => {
                 let view = core.view();
-                open.insert(Open { since: Instant::now(), merged: all(&core.options.order, &view)?, view })
+                open.insert(Open {
+                    since: Instant::now(),
+                    merged: all(&core.options.order, &view, self.held.reach)?,
+                    view,
+                })
             }
         };
         let mut over = Walk { core, seq, space: self.space, view: &now.view, merged: &mut now.merged };

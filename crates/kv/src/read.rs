@@ -1,7 +1,7 @@
 //! Reading: a key, or keys in order, as they were at one moment.
 
 use crate::core::Core;
-use crate::core::run::InRun;
+use crate::core::run::{InRun, Reach};
 use crate::core::view::View;
 use crate::cursor::{Cursor, InMemory, Merged};
 use crate::operator::MISSING;
@@ -175,12 +175,12 @@ pub(crate) fn merged(core: &Core, key: &[u8], value: Option<&[u8]>, operands: &[
 }
 
 /// All changes of a view, sorted.
-pub(crate) fn all(order: &Arc<dyn Order>, view: &View) -> Result<Merged> {
+pub(crate) fn all(order: &Arc<dyn Order>, view: &View, reach: Reach) -> Result<Merged> {
     let memory = view.memory().filter(|memory| !memory.is_empty());
     let mut cursors: Vec<Box<dyn Cursor + Send>> = Vec::new();
     cursors.extend(memory.map(|memory| Box::new(InMemory::new(memory.clone())) as Box<dyn Cursor + Send>));
     for run in view.tables.runs() {
-        cursors.push(Box::new(InRun::new(order, run.clone())));
+        cursors.push(Box::new(InRun::new(order, run.clone(), reach)));
     }
     Ok(Merged::new(order, cursors))
 }

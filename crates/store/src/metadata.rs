@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A range of so many keys is deleted key by key: the key-value store keeps each deleted range until merges have come by.
 const SHORT: usize = 256;
 
+/// Who asks for so many pairs at once passes over most of a family, which others do not want in the cache.
+const FAR: usize = 4096;
+
 /// See the module. Clones are the same one.
 #[derive(Clone)]
 pub struct Metadata(Arc<Mutex<Option<Kv>>>);
@@ -38,7 +41,7 @@ impl Metadata {
         one: impl Fn(&[u8], &[u8]) -> T,
     ) -> Result<Vec<T>> {
         let (kv, mut all) = (self.kv()?, Vec::new());
-        let mut iter = kv.iter()?;
+        let mut iter = if most >= FAR { kv.iter_far()? } else { kv.iter()? };
         iter.seek(&key(family, from))?;
         while let Some((key, value)) = iter.get().filter(|_| all.len() < most) {
             let Some(name) = key.strip_prefix(family.name().as_bytes()) else { break };

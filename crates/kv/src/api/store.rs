@@ -5,6 +5,7 @@ use super::ingest::Ingest;
 use super::{checkpoint, size, space};
 use crate::batch::{Act, Batch, Body, Change};
 use crate::core::Core;
+use crate::core::run::Reach;
 use crate::iter::Iter;
 use crate::operator::MergeOperator;
 use crate::options::Options;
@@ -308,7 +309,17 @@ impl Kv {
     /// `InvalidArgument` where the snapshot is of another store.
     pub fn iter_at(&self, at: &Snapshot) -> Result<Iter> {
         self.own(at)?;
-        Ok(Iter::new(self.core(), at.reader.clone(), self.space, at.open.clone()))
+        Ok(Iter::new(self.core(), (at.reader.clone(), Reach::Near), self.space, at.open.clone()))
+    }
+
+    /// The same as [`Kv::iter`], for who goes over very many keys once: it reads pieces of a MiB, and leaves the cache to others.
+    ///
+    /// # Errors
+    /// Those of [`Kv::iter`].
+    pub fn iter_far(&self) -> Result<Iter> {
+        let at = self.snapshot();
+        self.own(&at)?;
+        Ok(Iter::new(self.core(), (at.reader.clone(), Reach::Far), self.space, at.open.clone()))
     }
 
     /// Bytes of tables that the keys from `from` on have which are before `to`, about: from the first key, and to the last one, where there is no such end.

@@ -14,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Bytes that a merge reads in one command.
 const STREAM: usize = 8 << 20;
+/// The same of who may stop before a table's end, beside others: the rest is read in vain.
+const FAR: usize = 1 << 20;
 
 /// Where the bytes of a table are.
 struct Place {
@@ -169,7 +171,16 @@ impl TableFile {
 
     /// The same for who reads all of it once.
     pub fn scan(self: &Arc<Self>) -> Result<InTable> {
-        let ahead = Ahead { place: self.place(Cause::Compaction), len: self.info.len, piece: Default::default() };
+        self.scan_by(Cause::Compaction, STREAM)
+    }
+
+    /// The same for who reads much of it once.
+    pub fn scan_far(self: &Arc<Self>) -> Result<InTable> {
+        self.scan_by(Cause::UserRead, FAR)
+    }
+
+    fn scan_by(self: &Arc<Self>, cause: Cause, stream: usize) -> Result<InTable> {
+        let ahead = Ahead { place: self.place(cause), stream, len: self.info.len, piece: Default::default() };
         Ok(InTable { file: self.clone(), iter: self.table()?.scan(Arc::new(ahead)) })
     }
 
@@ -192,6 +203,8 @@ impl TableFile {
 struct Ahead {
     place: Arc<Place>,
     len: u64,
+    /// Bytes of a piece.
+    stream: usize,
     piece: crate::sync::Mutex<Piece>,
 }
 
@@ -214,7 +227,7 @@ impl Source for Ahead {
                 piece.alone = Some(end);
                 return self.place.read(at, len);
             }
-            let most = self.len.saturating_sub(at).min(STREAM as u64) as usize;
+            let most = self.len.saturating_sub(at).min(self.stream as u64) as usize;
             (piece.from, piece.bytes) = (at, self.place.read(at, most.max(len))?);
         }
         let skip = (at - piece.from) as usize;

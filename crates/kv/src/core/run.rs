@@ -6,16 +6,26 @@ use crate::order::Order;
 use imbrex_device::Result;
 use std::sync::Arc;
 
+/// How far somebody goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Some keys, of blocks that the cache may have.
+    Near,
+    /// Many keys once: in long pieces, which leave the cache alone.
+    Far,
+}
+
 /// Of tables of which no key is in two, one behind the other. A table is opened when the cursor comes to it.
 pub(crate) struct InRun {
     order: Arc<dyn Order>,
     tables: Arc<Run>,
+    reach: Reach,
     open: Option<(usize, Box<dyn Cursor + Send>)>,
 }
 
 impl InRun {
-    pub fn new(order: &Arc<dyn Order>, tables: Arc<Run>) -> InRun {
-        InRun { order: order.clone(), tables, open: None }
+    pub fn new(order: &Arc<dyn Order>, tables: Arc<Run>, reach: Reach) -> InRun {
+        InRun { order: order.clone(), tables, reach, open: None }
     }
 
     /// The table in which the first change stands that is not before `to`.
@@ -28,7 +38,11 @@ impl InRun {
         if self.open.as_ref().is_none_or(|(open, _)| *open != table) {
             self.open = None;
             let Some(file) = self.tables.get(table) else { return Ok(None) };
-            self.open = Some((table, file.cursor()?));
+            let cursor = match self.reach {
+                Reach::Near => file.cursor()?,
+                Reach::Far => Box::new(file.scan_far()?),
+            };
+            self.open = Some((table, cursor));
         }
         Ok(self.open.as_mut().map(|(_, cursor)| cursor))
     }

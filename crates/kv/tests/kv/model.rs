@@ -241,6 +241,7 @@ proptest! {
                         walk(iter, map, k, steps);
                     }
                     walk(&mut store.iter().unwrap(), &map, k, steps / 8);
+                    walk(&mut store.iter_far().unwrap(), &map, k, steps / 4);
                 }
                 Op::Flush => store.flush().unwrap(),
                 Op::Compact => store.compact().unwrap(),
@@ -274,5 +275,6 @@ proptest! {
             drop((moments, iters));
         }
         walk(&mut store.iter().unwrap(), &map, 0, i8::MAX);
+        walk(&mut store.iter_far().unwrap(), &map, 0, i8::MAX);
     }
 }
