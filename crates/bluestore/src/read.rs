@@ -1,13 +1,13 @@
 //! Reading of objects. Nobody waits for a transaction: what is read is looked at again, and read anew where the object has changed meanwhile.
 
 use crate::blob::{BLOCK, Blob, BlobId};
-use crate::core::Core;
+use crate::core::{Core, is_of_bytes};
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::omap;
 use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
 use crate::run::{LONGEST, RunHeader};
-use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, Written, Zone, ZoneId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl Core {
     /// Those of the drive.
     pub fn each_run(&self, zone: u32, life: u64, cause: Cause, mut one: impl FnMut(u32, RunHeader)) -> Result<()> {
         let volume = self.tenant.volume();
-        let (start, end) = (volume.geometry().start(ZoneId(zone)), volume.capacity(ZoneId(zone)) / BLOCK);
+        let (start, end) = (volume.geometry().start(ZoneId(zone)), self.readable(zone)?);
         // `None`: behind what was written.
         let read = |at: u64, blocks: u64| {
             let mut bytes = AlignedBuf::zeroed((blocks * BLOCK) as usize);
@@ -55,9 +55,10 @@ impl Core {
         };
         let mut at = 1;
         while at < end {
-            // As long as headers become: a disk would have to come round for the rest of one.
+            // As long as headers become: a disk would have to come round for the rest of one. What is behind a header need not be readable.
             let most = (end - at).min(LONGEST as u64);
-            let Some(bytes) = read(at, most)?.map_or_else(|| read(at, 1), |bytes| Ok(Some(bytes)))? else { break };
+            let ahead = read(at, most).or_else(|error| if is_of_bytes(&error) { Ok(None) } else { Err(error) });
+            let Some(bytes) = ahead?.map_or_else(|| read(at, 1), |bytes| Ok(Some(bytes)))? else { break };
             let Some(blocks) = RunHeader::blocks_of(&bytes).map(u64::from) else { break };
             let bytes = match blocks * BLOCK > bytes.len() as u64 && blocks <= most {
                 true => read(at, blocks)?.unwrap_or(bytes),
@@ -73,6 +74,15 @@ impl Core {
             at = next;
         }
         Ok(())
+    }
+
+    /// Blocks of a zone that were written, as far as the drive tells: not every drive takes a read of others.
+    fn readable(&self, zone: u32) -> Result<u64> {
+        let volume = self.tenant.volume();
+        let (capacity, mut now) = (volume.capacity(ZoneId(zone)), [Zone::EMPTY]);
+        volume.device().report(ZoneId(zone), &mut now)?;
+        let end = if let Written::To(end) = now[0].written() { end.min(capacity) } else { capacity };
+        Ok(end / BLOCK)
     }
 
     fn bits(&self, collection: CollectionId) -> Result<u8> {

@@ -9,7 +9,7 @@ use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Hook, Hooked, config, content, format, open_with, options};
+use support::{Hook, Hooked, config, content, few_active, format, open_with, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const BLOCK: u64 = 4096;
@@ -218,4 +218,34 @@ fn a_zone_whose_headers_cannot_be_read_is_passed_over() {
     assert!((0..24).step_by(2).all(|n| store.read(ALL, &object(n), 0, 1 << 20).unwrap() == content(24 << 10, n as u8)));
     let report = store.check(true).unwrap();
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
+/// Headers of runs are read with what is behind them. Of that nothing need be readable: not where the zone was not written, which not every drive takes, and not what the drive has lost.
+#[test]
+fn headers_are_read_whatever_is_behind_them() {
+    let emulator = Emulator::memory(&few_active()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    format(&drive).unwrap();
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let written = || {
+        let zones = imbrex_device::report_all(drive.device.as_ref()).unwrap();
+        zones.into_iter().filter_map(|zone| zone.wp.map(|wp| drive.device.geometry().start(zone.id) + wp))
+    };
+    let before: Vec<u64> = written().collect();
+    for n in 0..3 {
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(ALL, &object(n), 0, &content(8192, n as u8)))).unwrap();
+    }
+    assert!(store.check(true).unwrap().wrong.is_empty());
+    assert_eq!(emulator.stats().total.rule_violations, 0);
+    // Each run is a header and two blocks, and the first one is behind the header of the zone. The log's zones have grown less.
+    let end = written().zip(before).find(|(now, before)| now - before == 10 * BLOCK).unwrap().0;
+    emulator.faults().media_error(end - 5 * BLOCK, BLOCK);
+    let wrong = store.check(true).unwrap().wrong;
+    assert!(wrong.len() == 1 && wrong[0].contains("cannot be read"), "{wrong:#?}");
+    for n in [0, 2] {
+        assert!(store.read(ALL, &object(n), 0, BLOCK * 2).unwrap() == content(8192, n as u8));
+    }
 }
