@@ -1,21 +1,25 @@
 //! The crash explorer with three engines on one drive: a file system, a chunk store and a [third one](notes) of one process write, sync, delete and
 //! clean in turn. After each crash each of them finds what it had been promised, whoever is opened first and whether the others are opened at all; and
-//! what fails for one, or finds the drive full, takes nothing from the others. A [key-value store](pairs) does so beside files, beside chunks, and beside both.
+//! what fails for one, or finds the drive full, takes nothing from the others. A [key-value store](pairs) does so beside files, beside chunks, and beside both,
+//! and so does an [object store](objects).
 //!
-//! `IMBREX_BOTH_STATES` says how many states it looks at (320: a sixth of that of each script on each drive, and as many with pairs), `IMBREX_CRASH_ROUNDS` of
-//! how many seeds.
+//! `IMBREX_BOTH_STATES` says how many states it looks at (320: a sixth of that of each script on each drive, as many with pairs, and as many with objects),
+//! `IMBREX_CRASH_ROUNDS` of how many seeds.
 
 mod notes;
+mod objects;
 mod pairs;
 
 use imbrex_bluefs::{BlueFs, Code, CreateOptions, Writer};
 use imbrex_chunkstore::{Append, ChunkId, ChunkStore, Durability, StreamType};
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
-use imbrex_device::{AlignedBuf, Cause, Drive, report_all};
+use imbrex_device::{AlignedBuf, Cause, Drive, Geometry, report_all};
 use imbrex_emulator::Emulator;
 use imbrex_kv::Kv;
+use imbrex_store::Store;
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions, ZoneHeader};
 use notes::Notes;
+use objects::{Objects, Step, Wait};
 use pairs::{Act, Pairs};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -59,6 +63,7 @@ enum Op {
     SyncNotes,
     TrimNotes,
     Pairs(Act),
+    Objects(Step),
     /// The process ends in order, and the next one begins.
     Restart,
     /// The next one does without this engine.
@@ -75,6 +80,7 @@ enum Engine {
     Chunks,
     Notes,
     Pairs,
+    Objects,
 }
 
 impl Op {
@@ -92,6 +98,7 @@ impl Op {
             Create(_) | Write(..) | SyncFile(_) | Close(_) | Unlink(_) | SyncNames | Pack | FileStep => Engine::Files,
             Note(_) | SyncNotes | TrimNotes => Engine::Notes,
             Op::Pairs(_) => Engine::Pairs,
+            Op::Objects(_) => Engine::Objects,
             _ => Engine::Chunks,
         }
     }
@@ -203,6 +210,7 @@ fn chunk_options() -> imbrex_chunkstore::Options {
 struct Engines {
     notes: Option<Notes>,
     pairs: Option<Pairs>,
+    objects: Option<Objects>,
     writers: BTreeMap<u32, Writer>,
     store: Option<ChunkStore>,
     fs: Option<BlueFs>,
@@ -215,6 +223,7 @@ struct Told {
     files: Vec<String>,
     chunks: Vec<String>,
     pairs: Vec<String>,
+    objects: Vec<String>,
 }
 
 /// What was found in each.
@@ -222,6 +231,7 @@ struct Told {
 struct Found {
     things: BTreeMap<Thing, Vec<u8>>,
     pairs: pairs::Model,
+    objects: objects::Model,
 }
 
 /// What came of an operation.
@@ -268,7 +278,8 @@ impl Engines {
             Some(fs) => fs.volume().clone(),
             None => Volume::open(drive.clone(), volume_options()).map_err(|e| format!("the volume: {e}"))?,
         };
-        let mut opened = Engines { notes: None, pairs: None, writers: BTreeMap::new(), store: None, fs, volume };
+        let mut opened =
+            Engines { notes: None, pairs: None, objects: None, writers: BTreeMap::new(), store: None, fs, volume };
         engines.iter().filter(|engine| **engine != Engine::Files).try_for_each(|engine| opened.join(*engine))?;
         Ok(opened)
     }
@@ -283,6 +294,9 @@ impl Engines {
             }
             Engine::Notes => self.notes = Some(Notes::open(&self.volume).map_err(|e| format!("notes: {e}"))?),
             Engine::Pairs => self.pairs = Some(Pairs::open(&self.volume).map_err(|e| format!("pairs: {e}"))?),
+            Engine::Objects => {
+                self.objects = Some(Objects::open(&self.volume).map_err(|e| format!("objects: {e}"))?);
+            }
         }
         Ok(())
     }
@@ -293,6 +307,7 @@ impl Engines {
             Engine::Chunks => self.store.is_some(),
             Engine::Notes => self.notes.is_some(),
             Engine::Pairs => self.pairs.is_some(),
+            Engine::Objects => self.objects.is_some(),
         }
     }
 
@@ -302,6 +317,7 @@ impl Engines {
             files: self.fs.as_ref().map(|fs| fs.mount_report().damage.clone()).unwrap_or_default(),
             chunks: self.store.as_ref().map(|store| store.open_report().damage.clone()).unwrap_or_default(),
             pairs: self.pairs.as_ref().map(Pairs::damage).unwrap_or_default(),
+            objects: self.objects.as_ref().map(Objects::damage).unwrap_or_default(),
         }
     }
 
@@ -314,7 +330,18 @@ impl Engines {
         }
     }
 
+    /// The same, which says what it makes of what is there.
+    fn planned(&mut self, op: Op) -> Result<Op, String> {
+        match (op, &mut self.objects) {
+            (Op::Objects(step), Some(objects)) => objects.planned(step).map(Op::Objects),
+            _ => Ok(op),
+        }
+    }
+
     fn perform(&mut self, op: Op) -> Came {
+        if let (Op::Objects(step), Some(objects)) = (op, &mut self.objects) {
+            return objects.perform(step);
+        }
         match (op.engine(), &self.fs, &self.store, &mut self.notes, &mut self.pairs) {
             _ if op.of_processes() => Came::Done,
             (Engine::Files, Some(_), ..) => self.perform_on_files(op),
@@ -403,13 +430,15 @@ impl Engines {
             all.insert(Thing::Notes, bytes(Thing::Notes, 0, notes.count() as u32));
         }
         let pairs = self.pairs.as_ref().map_or(Ok(pairs::Model::new()), Pairs::found)?;
-        Ok(Found { things: all, pairs })
+        let objects = self.objects.as_ref().map_or(Ok(objects::Model::default()), Objects::found)?;
+        Ok(Found { things: all, pairs, objects })
     }
 
     /// Each engine's own check finds nothing wrong but what the mount has `told`.
     fn sound(&self, told: &[String]) -> Result<(), String> {
         self.notes.as_ref().map_or(Ok(()), Notes::check)?;
         self.pairs.as_ref().map_or(Ok(()), Pairs::check)?;
+        self.objects.as_ref().map_or(Ok(()), Objects::check)?;
         let (mut files, mut chunks) = (Vec::new(), Vec::new());
         if let Some(fs) = &self.fs {
             files = fs.check(|_, _| {}).map_err(|e| e.to_string())?.problems;
@@ -425,11 +454,11 @@ impl Engines {
     }
 
     fn end(self) -> Result<(), String> {
-        let Engines { notes, pairs, writers, store, fs, volume } = self;
+        let Engines { notes, pairs, objects, writers, store, fs, volume } = self;
         if let Some(notes) = notes {
             notes.sync().map_err(|e| format!("the notes' last sync: {e}"))?;
         }
-        drop((pairs, writers));
+        drop((pairs, objects, writers));
         if let Some(store) = store {
             store.close().map_err(|e| format!("closing: {e}"))?;
         }
@@ -449,13 +478,24 @@ impl Promises {
     fn done(&mut self, log: &Log<Op>, number: u64, op: Op) {
         if matches!(
             op,
-            Pack | FileStep | Clean | ChunkStep | TrimNotes | Op::Pairs(Act::Flush | Act::Compact | Act::Step)
+            Pack | FileStep
+                | Clean
+                | ChunkStep
+                | TrimNotes
+                | Op::Pairs(Act::Flush | Act::Compact | Act::Step)
+                | Op::Objects(Step::Clean(_))
         ) {
             // They promise nothing.
             return;
         }
         self.waiting.push((number, op));
-        if op.engine() != Engine::Chunks {
+        if let Op::Objects(step) = op
+            && step.keeps()
+        {
+            // All that was queued before it outlives the process, too.
+            let before = self.waiting.iter().filter(|(_, other)| other.engine() == Engine::Objects);
+            before.for_each(|(number, _)| log.acked(*number));
+        } else if !matches!(op.engine(), Engine::Chunks | Engine::Objects) {
             log.acked(number);
         }
         let covered = |other: Op| match op {
@@ -466,9 +506,11 @@ impl Promises {
             SyncChunks | Checkpoint => other.engine() == Engine::Chunks,
             SyncNotes => other.engine() == Engine::Notes,
             Op::Pairs(act) => act.syncs() && other.engine() == Engine::Pairs,
+            Op::Objects(step) => step.syncs() && other.engine() == Engine::Objects,
             _ => false,
         };
-        let syncs = matches!(op, SyncFile(_) | SyncNames | SyncChunks | SyncNotes | Op::Pairs(Act::Sync));
+        let syncs = matches!(op, SyncFile(_) | SyncNames | SyncChunks | SyncNotes | Op::Pairs(Act::Sync))
+            || matches!(op, Op::Objects(step) if !step.changes());
         if syncs && !self.waiting.iter().any(|(before, other)| *before != number && covered(*other)) {
             // Of nothing.
             self.waiting.pop();
@@ -493,6 +535,11 @@ const WITH_PAIRS: [&[Engine]; 3] = [
     &[Engine::Chunks, Engine::Pairs],
     &[Engine::Files, Engine::Chunks, Engine::Pairs],
 ];
+const WITH_OBJECTS: [&[Engine]; 3] = [
+    &[Engine::Files, Engine::Objects],
+    &[Engine::Chunks, Engine::Objects],
+    &[Engine::Files, Engine::Chunks, Engine::Objects],
+];
 
 impl Scripted {
     /// In an order that this number tells.
@@ -503,23 +550,28 @@ impl Scripted {
     }
 }
 
+/// What the label says for an engine.
+fn tenants(engine: Engine, geometry: &Geometry) -> Vec<TenantSpec> {
+    let one = |name: &str, budget| vec![TenantSpec { name: name.into(), budget }];
+    match engine {
+        Engine::Files => one(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET),
+        Engine::Chunks => one(imbrex_chunkstore::TENANT, imbrex_chunkstore::budget(geometry.zones)),
+        Engine::Notes => one(notes::NAME, notes::BUDGET),
+        Engine::Pairs => one(pairs::NAME, pairs::BUDGET),
+        Engine::Objects => Store::tenants(geometry),
+    }
+}
+
 impl Subject for Scripted {
     type Op = Op;
 
     fn format(&self, drive: &Drive) -> Result<(), String> {
-        let tenant = |name: &str, budget| TenantSpec { name: name.into(), budget };
-        let tenants = vec![
-            tenant(imbrex_bluefs::TENANT, imbrex_bluefs::BUDGET),
-            tenant(imbrex_chunkstore::TENANT, imbrex_chunkstore::budget(drive.device.geometry().zones)),
-            tenant(notes::NAME, notes::BUDGET),
-            tenant(pairs::NAME, pairs::BUDGET),
-        ];
-        let order = [Engine::Files, Engine::Chunks, Engine::Notes, Engine::Pairs];
-        let tenants = tenants.into_iter().zip(order).filter(|(_, engine)| self.engines.contains(engine));
-        let tenants = tenants.map(|(tenant, _)| tenant).collect();
+        let tenants = self.engines.iter().flat_map(|engine| tenants(*engine, drive.device.geometry())).collect();
         let options = FormatOptions { uuid: Some(*b"many-engine-test"), tenants, force: false };
         Volume::format(drive, &options).map_err(|e| e.to_string())?;
-        self.open(drive, 0)?.end()
+        let opened = self.open(drive, 0)?;
+        opened.objects.as_ref().map_or(Ok(()), Objects::begin).map_err(|e| e.to_string())?;
+        opened.end()
     }
 
     fn workload(&self, drive: Drive, seed: u64, log: &Log<Op>) -> Result<(), String> {
@@ -532,6 +584,9 @@ impl Subject for Scripted {
             if !op.of_processes() && !both.has(op.engine()) {
                 continue;
             }
+            // What was refused to an engine that has failed may not be planned, either.
+            let dead = failed.as_ref().is_some_and(|(engine, _)| *engine == op.engine());
+            let op = if dead { op } else { both.planned(op)? };
             let number = log.begun(op);
             if let Restart | Without(_) = op {
                 if failed.is_some() {
@@ -540,6 +595,10 @@ impl Subject for Scripted {
                 if let Some(store) = &both.store {
                     store.sync().map_err(|e| e.to_string())?;
                     promises.done(log, number, SyncChunks);
+                }
+                if let Some(objects) = &both.objects {
+                    objects.sync().map_err(|e| e.to_string())?;
+                    promises.done(log, number, Op::Objects(Step::Sync));
                 }
                 both.end()?;
                 restarts += 1;
@@ -603,6 +662,13 @@ impl Subject for Scripted {
             let sentence = "pairs are those of no number of acts from";
             return Err(context(format!("{} {sentence} {least} to {}; {told:?}", found.pairs.len(), acts.len())));
         }
+        let (states, least) = states_of(history);
+        let digest = found.objects.digest();
+        if both.has(Engine::Objects) && !states[least..].contains(&digest) {
+            let earlier = states[..least].contains(&digest);
+            let sentence = "objects are those of no number of transactions from";
+            return Err(context(format!("{sentence} {least} to {}; of fewer: {earlier}; {told:?}", states.len() - 1)));
+        }
         let expected = expected(history);
         for (thing, (states, must)) in &expected {
             let here = found.things.get(thing);
@@ -627,6 +693,7 @@ impl Scripted {
     /// All go on working, and what was found stays.
     fn goes_on(&self, mut both: Engines, drive: &Drive, mut found: Found) -> Result<(), String> {
         let put = Act::Write { seed: 900, most: 5000, sync: true };
+        let change = Op::Objects(Step::Do { seed: 900, most: 40_000, wait: Wait::Durable, state: 0 });
         let more = [
             Create(900),
             Write(900, 5000),
@@ -636,6 +703,7 @@ impl Scripted {
             Op::Pairs(Act::Flush),
             Make(901, Durable),
             Put(901, 9000, Durable),
+            change,
             Note(3),
         ];
         for op in more {
@@ -643,6 +711,9 @@ impl Scripted {
                 _ if !both.has(op.engine()) => {}
                 Came::Failed(why) => return Err(format!("{op:?} after the crash: {why}")),
                 Came::Done if op == Op::Pairs(put) => put.apply(&mut found.pairs),
+                Came::Done if op == change => {
+                    found.objects = both.objects.as_mut().map_or(Ok(objects::Model::default()), Objects::model)?
+                }
                 Came::Done | Came::Full => {}
             }
         }
@@ -688,6 +759,10 @@ fn alone(engine: Engine, drive: &Drive) -> Result<(), String> {
                 }
             }
         }
+        Engine::Objects => {
+            let store = Store::open(drive.clone(), objects::options()).map_err(|why| why.to_string())?;
+            store.pack().and_then(|_| store.clean(200 << 10)).map_err(|why| why.to_string())?;
+        }
     }
     Ok(())
 }
@@ -709,6 +784,23 @@ fn acts_of(history: &History<Op>) -> (Vec<Act>, usize) {
         }
     }
     (acts, least)
+}
+
+/// What the objects may be, and which of that they must be at the least.
+fn states_of(history: &History<Op>) -> (Vec<u64>, usize) {
+    let refused = |number: u64| history.entries().iter().any(|e| matches!(e.op, Refused(n, _) if n == number));
+    let (mut states, mut least) = (vec![objects::first()], 0);
+    for (number, entry) in (0..).zip(history.entries()) {
+        if let Op::Objects(Step::Do { state, .. }) = entry.op
+            && !refused(number)
+        {
+            states.push(state);
+            if history.is_must(entry) {
+                least = states.len() - 1;
+            }
+        }
+    }
+    (states, least)
 }
 
 /// All write, sync, delete and clean, in any order.
@@ -799,15 +891,14 @@ fn full(_: u64) -> Vec<Op> {
     ops
 }
 
-/// The same, with pairs between; each engine is left out of a process now and then, and comes later.
-fn with_pairs(ops: Vec<Op>, seed: u64, size: u16) -> Vec<Op> {
+/// The same, with others of an engine between; each engine is left out of a process now and then, and comes later.
+fn with_others(ops: Vec<Op>, seed: u64, mut others: impl Iterator<Item = Op>, other: Engine) -> Vec<Op> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut acts = pairs::acts(seed, size);
     let mut all = Vec::new();
     for op in ops {
         all.push(op);
-        all.extend(acts.by_ref().take(rng.random_range(0..3)).map(Op::Pairs));
-        let engine = [Engine::Files, Engine::Chunks, Engine::Pairs][rng.random_range(0..3)];
+        all.extend(others.by_ref().take(rng.random_range(0..3)));
+        let engine = [Engine::Files, Engine::Chunks, other][rng.random_range(0..3)];
         match rng.random_range(0..25) {
             0 => all.push(Without(engine)),
             // Files come with the next process.
@@ -819,11 +910,19 @@ fn with_pairs(ops: Vec<Op>, seed: u64, size: u16) -> Vec<Op> {
 }
 
 fn random_with_pairs(seed: u64) -> Vec<Op> {
-    with_pairs(random(seed), seed, 3000)
+    with_others(random(seed), seed, pairs::acts(seed, 3000).map(Op::Pairs), Engine::Pairs)
 }
 
 fn full_with_pairs(seed: u64) -> Vec<Op> {
-    with_pairs(full(seed), seed, 20_000)
+    with_others(full(seed), seed, pairs::acts(seed, 20_000).map(Op::Pairs), Engine::Pairs)
+}
+
+fn random_with_objects(seed: u64) -> Vec<Op> {
+    with_others(random(seed), seed, objects::steps(seed, 60_000).map(Op::Objects), Engine::Objects)
+}
+
+fn full_with_objects(seed: u64) -> Vec<Op> {
+    with_others(full(seed), seed, objects::steps(seed, 600_000).map(Op::Objects), Engine::Objects)
 }
 
 /// 32 zones of 256 KiB, four of them conventional.
@@ -855,14 +954,19 @@ fn drives() -> [(&'static str, Config); 3] {
 
 /// Those with pairs, which keep 18 zones for themselves: 40 zones, and where few may be active two more for each engine and four for the pairs.
 fn drives_with_pairs() -> [(&'static str, Config); 3] {
+    larger(10 << 20, 4)
+}
+
+/// Those with objects, whose metadata keep as many: 52 zones. Where few may be active, six are the metadata's and four the objects'.
+fn drives_with_objects() -> [(&'static str, Config); 3] {
+    larger(13 << 20, 6)
+}
+
+fn larger(capacity: u64, active: u32) -> [(&'static str, Config); 3] {
     drives().map(|(name, config)| {
-        let more = |most: Option<u32>| most.map(|n| n + 4);
-        let config = Config {
-            capacity: 10 << 20,
-            max_open: more(config.max_open),
-            max_active: more(config.max_active),
-            ..config
-        };
+        let more = |most: Option<u32>| most.map(|n| n + active);
+        let config =
+            Config { capacity, max_open: more(config.max_open), max_active: more(config.max_active), ..config };
         (name, config)
     })
 }
@@ -876,6 +980,10 @@ type Setting = (fn(u64) -> Vec<Op>, &'static [Engine], [(&'static str, Config); 
 
 fn settings_with_pairs(script: fn(u64) -> Vec<Op>) -> impl Iterator<Item = Setting> {
     WITH_PAIRS.into_iter().map(move |engines| (script, engines, drives_with_pairs()))
+}
+
+fn settings_with_objects(script: fn(u64) -> Vec<Op>) -> impl Iterator<Item = Setting> {
+    WITH_OBJECTS.into_iter().map(move |engines| (script, engines, drives_with_objects()))
 }
 
 fn run((script, engines, drives): Setting, states: u64) {
@@ -910,6 +1018,16 @@ fn pairs_beside_others_keep_what_each_has_promised() {
 #[test]
 fn pairs_beside_others_on_a_full_drive_keep_what_each_has_promised() {
     settings_with_pairs(full_with_pairs).for_each(|setting| run(setting, states() / 18));
+}
+
+#[test]
+fn objects_beside_others_keep_what_each_has_promised() {
+    settings_with_objects(random_with_objects).for_each(|setting| run(setting, states() / 18));
+}
+
+#[test]
+fn objects_beside_others_on_a_full_drive_keep_what_each_has_promised() {
+    settings_with_objects(full_with_objects).for_each(|setting| run(setting, states() / 18));
 }
 
 fn sweep((script, engines, drives): Setting, kinds: &[FaultKind], runs: u64) {
@@ -954,6 +1072,14 @@ fn a_drive_that_loses_power_beside_pairs_takes_nothing_from_anybody() {
     fails_beside_pairs(&FaultKind::POWER);
 }
 
+/// The same of objects.
+#[test]
+fn what_fails_beside_objects_takes_nothing_from_anybody() {
+    let kinds = [&FaultKind::PASSING[..], &FaultKind::POWER[..]].concat();
+    settings_with_objects(random_with_objects).for_each(|setting| sweep(setting, &kinds, 6));
+    settings_with_objects(full_with_objects).for_each(|setting| sweep(setting, &kinds, 1));
+}
+
 impl Found {
     /// What is of this engine, or of any other.
     fn only(&self, engine: Engine, of_it: bool) -> Found {
@@ -964,7 +1090,9 @@ impl Found {
         };
         let things = self.things.iter().filter(|(thing, _)| (of(thing) == engine) == of_it);
         let pairs = if (engine == Engine::Pairs) == of_it { self.pairs.clone() } else { pairs::Model::new() };
-        Found { things: things.map(|(thing, content)| (*thing, content.clone())).collect(), pairs }
+        let objects =
+            if (engine == Engine::Objects) == of_it { self.objects.clone() } else { objects::Model::default() };
+        Found { things: things.map(|(thing, content)| (*thing, content.clone())).collect(), pairs, objects }
     }
 }
 
@@ -975,6 +1103,7 @@ impl Told {
             Engine::Chunks => &self.chunks,
             Engine::Notes => &[],
             Engine::Pairs => &self.pairs,
+            Engine::Objects => &self.objects,
         }
     }
 }
@@ -1026,6 +1155,7 @@ fn damaged(drive: &Drive, engines: &'static [Engine], engine: Engine, had: &Foun
         Engine::Chunks => opened.store = None,
         Engine::Notes => opened.notes = None,
         Engine::Pairs => opened.pairs = None,
+        Engine::Objects => opened.objects = None,
     }
     whole(&opened)?;
     opened.sound(&[])?;
@@ -1036,19 +1166,29 @@ fn damaged(drive: &Drive, engines: &'static [Engine], engine: Engine, had: &Foun
 /// A zone that dies, or a flipped bit, is damage to the engine whose it is, and to nobody else.
 #[test]
 fn damage_beside_pairs_is_told_by_whose_it_is_and_costs_the_others_nothing() {
-    for (engines, (name, config)) in WITH_PAIRS.into_iter().zip(drives_with_pairs()) {
+    damage_beside(WITH_PAIRS, drives_with_pairs(), random_with_pairs);
+}
+
+/// Also where it hits the metadata of objects.
+#[test]
+fn damage_beside_objects_is_told_by_whose_it_is_and_costs_the_others_nothing() {
+    damage_beside(WITH_OBJECTS, drives_with_objects(), random_with_objects);
+}
+
+fn damage_beside(settings: [&'static [Engine]; 3], drives: [(&'static str, Config); 3], script: fn(u64) -> Vec<Op>) {
+    for (engines, (name, config)) in settings.into_iter().zip(drives) {
         let emulator = Emulator::memory(&config).unwrap();
         let of = |emulator: &Emulator| Drive { device: Arc::new(emulator.clone()), survivor: None };
         let drive = of(&emulator);
-        let subject = Scripted { script: random_with_pairs, engines };
+        let subject = Scripted { script, engines };
         subject.format(&drive).unwrap();
         let mut opened = subject.open(&drive, 0).unwrap();
-        for op in random_with_pairs(3).into_iter().filter(|op| !op.of_processes() && engines.contains(&op.engine())) {
+        for op in script(3).into_iter().filter(|op| !op.of_processes() && engines.contains(&op.engine())) {
             if let Came::Failed(why) = opened.perform(op) {
                 panic!("{op:?}: {why}");
             }
         }
-        for op in [SyncNames, SyncChunks, Op::Pairs(Act::Flush), Op::Pairs(Act::Sync)] {
+        for op in [SyncNames, SyncChunks, Op::Pairs(Act::Flush), Op::Pairs(Act::Sync), Op::Objects(Step::Pack)] {
             opened.perform(op);
         }
         opened.end().unwrap();
@@ -1066,8 +1206,9 @@ fn damage_beside_pairs_is_told_by_whose_it_is_and_costs_the_others_nothing() {
             }
         }
         let owners: BTreeSet<u8> = zones.iter().map(|zone| zone.1).collect();
-        let tenants: BTreeMap<u8, Engine> = owners.into_iter().zip(engines.iter().copied()).collect();
-        assert_eq!(tenants.len(), engines.len(), "each has zones");
+        let whose = engines.iter().flat_map(|engine| vec![*engine; tenants(*engine, drive.device.geometry()).len()]);
+        let tenants: BTreeMap<u8, Engine> = owners.into_iter().zip(whose.clone()).collect();
+        assert_eq!(tenants.len(), whose.count(), "each has zones");
         let (mut rng, mut came) = (ChaCha8Rng::seed_from_u64(9), [0; 3]);
         for (zone, owner, written) in zones {
             let Some(engine) = tenants.get(&owner) else { continue };
@@ -1145,7 +1286,7 @@ fn three_engines_write_at_once_to_more_zones_than_may_be_active() {
         assert_eq!(notes.count(), before + 300);
         let volume = fs.volume().clone();
         let (notes, store, fs) = (Some(notes), Some(store), Some(fs));
-        let engines = Engines { notes, pairs: None, writers: BTreeMap::new(), store, fs, volume };
+        let engines = Engines { notes, pairs: None, objects: None, writers: BTreeMap::new(), store, fs, volume };
         for (thing, content) in engines.found().unwrap().things {
             assert!(thing == Thing::Notes || content == bytes(thing, 0, 200_000), "{thing:?} has {}", content.len());
         }

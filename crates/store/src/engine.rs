@@ -2,7 +2,7 @@
 
 use crate::metadata::Metadata;
 use imbrex_bluestore::{BUDGET, BlueStore, NAME, Report, Usage};
-use imbrex_device::{Code, Drive, Error, Result};
+use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
@@ -141,9 +141,7 @@ impl Engine for ObjectStore {
 
 /// Formats a drive for an object store, and the key-value store for its metadata.
 fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-    let own = TenantSpec { name: NAME.into(), budget: BUDGET };
-    let metadata = TenantSpec { name: METADATA.into(), budget: imbrex_kv::budget(drive.device.geometry()) };
-    let tenants = vec![metadata, own];
+    let tenants = Store::tenants(drive.device.geometry());
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }
 
@@ -165,6 +163,20 @@ impl Store {
     /// `Unusable` where the drive holds something and `force` is not set, or is too small.
     pub fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
         format(drive, uuid, force)
+    }
+
+    /// What the label of a drive says for an object store, which may be beside other engines: the key-value store for its metadata, and its own zones.
+    pub fn tenants(geometry: &Geometry) -> Vec<TenantSpec> {
+        let metadata = TenantSpec { name: METADATA.into(), budget: imbrex_kv::budget(geometry) };
+        vec![metadata, TenantSpec { name: NAME.into(), budget: BUDGET }]
+    }
+
+    /// Opens the store of a volume that is open already, which may have other engines. Once: to open it again the volume has to be opened anew.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; `Unusable`, too, where it has been opened on this volume before.
+    pub fn open_on(volume: &Volume, options: Options) -> Result<Store> {
+        Shell::open_tenant(volume.tenant(NAME)?, options).map(Store)
     }
 
     /// Opens the store on a drive.

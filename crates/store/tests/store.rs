@@ -162,9 +162,8 @@ fn a_store_beside_another_engine_fills_the_drive_and_neither_loses_anything() {
     {
         let drive = imbrex_drives::open(path.to_str().unwrap(), &imbrex_drives::OpenOptions::default()).unwrap();
         let budget = imbrex_kv::budget(drive.device.geometry());
-        let tenant = |name: &str, budget| imbrex_zones::TenantSpec { name: name.into(), budget };
-        let own = tenant(imbrex_bluestore::NAME, imbrex_bluestore::BUDGET);
-        let tenants = vec![tenant("kv", budget), tenant("metadata", budget), own];
+        let mut tenants = Store::tenants(drive.device.geometry());
+        tenants.push(imbrex_zones::TenantSpec { name: "kv".into(), budget });
         let options = imbrex_zones::FormatOptions { uuid: None, tenants, force: false };
         imbrex_zones::Volume::format(&drive, &options).unwrap();
     }
