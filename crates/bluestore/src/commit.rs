@@ -6,21 +6,17 @@
 //! Records name flushed bytes only: a key-value store may have them in memory that outlives both this process and a drive that lost its power. A zone is given back only after the
 //! records that dropped its last blob are durable.
 
-use crate::blob::{BLOCK, Blob, BlobId, Run};
+use crate::blob::{BLOCK, Blob, BlobId};
 use crate::core::{ALL, Core, Fresh, State};
-use crate::data::{Placed, Stream, Todo};
+use crate::data::{Placed, Todo};
 use crate::keyvalue::Family;
 use crate::layer::Layer;
 use crate::lock::lock;
+use crate::pack::{Known, todo, unreadable};
 use crate::right::Taken;
-use crate::run::RunPiece;
 use crate::table::{Sums, Zone, zone_key};
-use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
+use imbrex_device::{Code, Error, Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-/// Bytes of deferred blobs that one commit packs at most.
-const PACKED: u64 = 16 << 20;
 
 /// The right to commit or to sync; given back when dropped.
 #[must_use]
@@ -55,9 +51,6 @@ struct Group {
     /// And the sums.
     sums: Sums,
 }
-
-/// Blobs of earlier groups that get places with this one: their records as those groups left them.
-type Known = BTreeMap<BlobId, Blob>;
 
 /// What a group does beside its own.
 pub(crate) enum Also {
@@ -256,10 +249,10 @@ impl Core {
         }
         let mut todo = self.fresh_of(group)?;
         let pack = matches!(also, Also::Pack);
-        let known = match also {
-            Also::Nothing => Known::new(),
+        let (known, unread) = match also {
+            Also::Nothing => (Known::new(), false),
             Also::Pack => self.deferred(group.number, &mut todo)?,
-            Also::Move(moves) => self.of_kv(moves, &mut todo)?,
+            Also::Move(moves) => (self.of_kv(moves, &mut todo)?, false),
         };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
         if !placed.is_empty() {
@@ -274,7 +267,7 @@ impl Core {
             moved = self.place(state, group, &placed, &known)?;
             if pack {
                 let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
-                state.unpackable = if lacks_room { state.sums.deferred.max(0) as u64 } else { 0 };
+                state.unpackable = if lacks_room || unread { state.sums.deferred.max(0) as u64 } else { 0 };
             }
             defer(state, group, &left, &known);
             if left.iter().any(|todo| todo.from.is_none()) {
@@ -321,8 +314,8 @@ impl Core {
             let listed = lock(&self.cleaning).records.get(&id).and_then(|record| Blob::decode(record));
             if let Some(blob) = listed {
                 known.insert(id, blob);
-            } else if let Some(record) = self.kv.get(Family::Blobs, &id.key())? {
-                known.insert(id, self.decode(&record)?);
+            } else if let Some(blob) = self.record(id).or_else(|error| unreadable(&error, id))? {
+                known.insert(id, blob);
             }
         }
         todo.extend(moves);
@@ -340,58 +333,6 @@ impl Core {
             all.extend(todo(fresh.blob, &blob, fresh.stream, bytes));
         }
         Ok(all)
-    }
-
-    fn decode(&self, record: &[u8]) -> Result<Blob> {
-        Blob::decode(record).ok_or_else(|| self.corrupt("a blob's record"))
-    }
-
-    /// Deferred blobs of earlier groups, in the order of their places in objects.
-    fn deferred(&self, group: u64, todo: &mut Vec<Todo>) -> Result<Known> {
-        let others = self.state().deferred.others;
-        let found = match others {
-            Some(_) => self.deferred_in_kv(group)?,
-            None => self.state().deferred.take(group, PACKED),
-        };
-        let (mut all, mut pieces) = (Known::new(), Vec::new());
-        for (id, bytes) in found {
-            // A check tells of bytes without a blob.
-            let Some(record) = self.kv.get(Family::Blobs, &id.key())? else { continue };
-            let blob = self.decode(&record)?;
-            if bytes.len() as u64 != u64::from(blob.blocks) * BLOCK {
-                return Err(self.corrupt("the length of a deferred blob"));
-            }
-            if blob.deferred().next().is_some() {
-                pieces.push((id, blob.offset, bytes));
-                all.insert(id, blob);
-            }
-        }
-        pieces.sort_by_key(|(id, offset, _)| (id.onode, *offset, id.number));
-        for (id, _, bytes) in pieces {
-            todo.extend(self::todo(id, &all[&id], Stream::Hot, &bytes));
-        }
-        Ok(all)
-    }
-
-    /// Those that an earlier opening has left, and those that were too many for memory.
-    fn deferred_in_kv(&self, group: u64) -> Result<Vec<(BlobId, Arc<AlignedBuf>)>> {
-        let (mut found, mut bytes, mut next) = (Vec::new(), 0, Some(Vec::new()));
-        while let Some(from) = next.take().filter(|_| bytes < PACKED) {
-            let pairs = self.kv.pairs(Family::Deferred, &from, None, 256)?;
-            next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-            for (key, value) in pairs {
-                let Some(id) = BlobId::of_key(&key) else { return Err(self.corrupt("the key of a deferred blob")) };
-                bytes += value.len() as u64;
-                let mut aligned = AlignedBuf::zeroed(value.len());
-                aligned.copy_from_slice(&value);
-                found.push((id, Arc::new(aligned)));
-            }
-        }
-        if bytes < PACKED {
-            // What is packed now are all that the key-value store has.
-            self.state().deferred.forget(group);
-        }
-        Ok(found)
     }
 
     /// Writes the places down: in the group's records, and in what later transactions have made of them. Returns how many blocks have moved.
@@ -487,19 +428,6 @@ impl Core {
         };
         self.tenant.free(&free, durable);
     }
-}
-
-/// What of a blob needs a place.
-fn todo(id: BlobId, blob: &Blob, stream: Stream, bytes: &Arc<AlignedBuf>) -> Vec<Todo> {
-    let piece = |run: Run| RunPiece { blob: id, offset: blob.offset, first: run.first, blocks: run.blocks };
-    let all = blob.deferred().map(|run| Todo {
-        stream,
-        piece: piece(run),
-        bytes: bytes.clone(),
-        grain: blob.grain(),
-        from: None,
-    });
-    all.collect()
 }
 
 /// There was no room for these: the key-value store takes their bytes.

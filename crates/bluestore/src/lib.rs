@@ -21,6 +21,7 @@ mod layer;
 mod lock;
 mod omap;
 mod onode;
+mod pack;
 mod parts;
 mod read;
 mod recount;

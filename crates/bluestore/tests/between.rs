@@ -19,8 +19,8 @@ struct Mem {
     /// what, family: 0 get, 1 pairs, 2 write
     hook: Mutex<Option<(u8, Family, Hook)>>,
     writes: Mutex<Vec<usize>>,
-    /// Records of blobs are not in memory, and this one cannot be read.
-    damaged: Mutex<Option<Vec<u8>>>,
+    /// Records of blobs are not in memory, and this record cannot be read.
+    damaged: Mutex<Option<(Family, Vec<u8>)>>,
 }
 
 impl Mem {
@@ -29,7 +29,7 @@ impl Mem {
     }
     fn check(&self, family: Family, key: &[u8]) -> Result<()> {
         let damaged = self.damaged.lock().unwrap();
-        let hit = family == Family::Blobs && damaged.as_deref() == Some(key);
+        let hit = damaged.as_ref().is_some_and(|(of, damaged)| (*of, &damaged[..]) == (family, key));
         if hit { Err(imbrex_device::Error::corrupt(&"metadata".into(), "a block of a table")) } else { Ok(()) }
     }
     fn call(&self, what: u8, family: Family) {
@@ -475,7 +475,7 @@ fn a_record_that_cannot_be_read_holds_up_no_others() {
         (blobs.clone().nth(20).unwrap().1.clone(), blobs.by_ref().count())
     };
     assert_eq!(records, 40);
-    *a.kv.damaged.lock().unwrap() = Some(damaged);
+    *a.kv.damaged.lock().unwrap() = Some((Family::Blobs, damaged));
     // All but every fourth, the damaged one with them, in several passes.
     for n in (0..40).filter(|n| n % 4 != 3) {
         does(&a.store, |t| _ = t.remove(ALL, &id(&format!("{n}")))).unwrap();
@@ -492,4 +492,45 @@ fn a_record_that_cannot_be_read_holds_up_no_others() {
     a.store.pack().unwrap();
     assert_eq!(a.store.usage().uncounted, 0);
     fine(&a.store);
+}
+
+/// What is deferred is packed, but for a blob whose record or bytes cannot be read. That one waits until they can.
+#[test]
+fn what_is_deferred_and_cannot_be_read_holds_up_no_others() {
+    let short = |n: u8| content(5000, n);
+    let options = Options { defer_below: 64 << 10, pack_from: 1 << 20, ..options() };
+    for (damaged, restart, left) in [
+        (Family::Blobs, false, 1),
+        (Family::Blobs, true, 1),
+        // Its bytes are in memory as well.
+        (Family::Deferred, false, 0),
+        // All that would be read at once.
+        (Family::Deferred, true, 40),
+    ] {
+        let mut a = new(&large(), options);
+        for n in 0..40 {
+            does(&a.store, |t| _ = t.write(ALL, &id(&n.to_string()), 0, &short(n))).unwrap();
+        }
+        if restart {
+            let All { emulator, drive, kv, written, store, tenant, _volume } = a;
+            drop((store, tenant, _volume));
+            let v = volume(&drive);
+            let tenant = v.tenant(NAME).unwrap();
+            let store = BlueStore::open(&tenant, kv.clone(), options).unwrap();
+            a = All { emulator, drive, kv, written, store, tenant, _volume: v };
+        }
+        let record = a.kv.map.lock().unwrap().keys().filter(|(family, _)| *family == damaged).nth(20).cloned();
+        *a.kv.damaged.lock().unwrap() = record;
+        a.store.pack().unwrap();
+        assert_eq!(a.store.usage().deferred, left * 8192, "{damaged:?}, {restart}");
+        // What comes behind it is packed, too.
+        does(&a.store, |t| _ = t.write(ALL, &id("new"), 0, &short(90))).unwrap();
+        a.store.pack().unwrap();
+        assert_eq!(a.store.usage().deferred, left * 8192, "{damaged:?}, {restart}");
+        *a.kv.damaged.lock().unwrap() = None;
+        a.store.pack().unwrap();
+        assert_eq!(a.store.usage().deferred, 0);
+        assert!((0..40).all(|n| a.store.read(ALL, &id(&n.to_string()), 0, u64::MAX).unwrap() == short(n)));
+        fine(&a.store);
+    }
 }
