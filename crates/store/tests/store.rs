@@ -23,7 +23,20 @@ fn inline() -> Options {
     Options { store: support::options(), metadata, volume }
 }
 
-struct OnKv;
+/// Metadata are on the drive, mostly, and read from there, so that changes of counts wait and are made in passes.
+fn reading() -> Options {
+    let Options { store, metadata, volume } = inline();
+    let metadata = imbrex_kv::Options {
+        memtable_bytes: 8 << 10,
+        table_bytes: 32 << 10,
+        cache_bytes: 0,
+        segment_bytes: 16 << 10,
+        ..metadata
+    };
+    Options { store: imbrex_bluestore::Options { count_from: 4, ..store }, metadata, volume }
+}
+
+struct OnKv(fn() -> Options);
 
 impl Kind for OnKv {
     fn format(&self, drive: &Drive) -> Result<()> {
@@ -31,7 +44,7 @@ impl Kind for OnKv {
     }
 
     fn open(&self, drive: &Drive) -> Result<Opened> {
-        let store = Store::open(drive.clone(), inline())?;
+        let store = Store::open(drive.clone(), self.0())?;
         Ok(Opened { store: (*store).clone(), hook: Hook::default(), kept: Box::new(store) })
     }
 }
@@ -42,7 +55,7 @@ fn a_store_is_what_its_transactions_made_of_it() {
         for seed in seeds(3) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
-            OnKv.format(&drive).unwrap();
+            OnKv(inline).format(&drive).unwrap();
             let mut model = Model::default();
             for mount in 0..4 {
                 let store = Store::open(drive.clone(), inline()).unwrap();
@@ -71,10 +84,16 @@ fn a_store_is_what_its_transactions_made_of_it() {
 
 #[test]
 fn a_crash_at_any_moment_leaves_the_first_transactions_and_those_that_were_durable() {
-    for (config, full) in [(config(), false), (Config { write_cache: false, ..config() }, false), (config(), true)] {
+    let uncached = Config { write_cache: false, ..config() };
+    for (config, full, options) in [
+        (config(), false, inline as fn() -> Options),
+        (uncached, false, inline),
+        (config(), true, inline),
+        (config(), false, reading),
+    ] {
         for seed in seeds(1) {
             let plan = Plan { threads: 2, max_states: 300, ..Plan::new(seed) };
-            let subject = Arc::new(Random { kind: OnKv, full });
+            let subject = Arc::new(Random { kind: OnKv(options), full });
             let report = explore(&subject, &config, &plan).unwrap_or_else(|failure| panic!("{failure}"));
             println!("seed {seed}: {} of {} states", report.states, report.possible);
             assert!(report.states >= 200, "{report:?}");
@@ -84,12 +103,14 @@ fn a_crash_at_any_moment_leaves_the_first_transactions_and_those_that_were_durab
 
 #[test]
 fn whatever_fails_nothing_that_was_durable_is_lost() {
-    for seed in seeds(1) {
-        let kinds = [&FaultKind::PASSING[..], &FaultKind::POWER[..]].concat();
-        let plan = FaultPlan { threads: 2, max_runs: 200, recoveries: 2, kinds, ..FaultPlan::new(seed) };
-        let subject = Arc::new(Random { kind: OnKv, full: false });
-        let report = fault_sweep(&subject, &config(), &plan).unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(report.runs >= 100, "{report:?}");
+    for options in [inline as fn() -> Options, reading] {
+        for seed in seeds(1) {
+            let kinds = [&FaultKind::PASSING[..], &FaultKind::POWER[..]].concat();
+            let plan = FaultPlan { threads: 2, max_runs: 200, recoveries: 2, kinds, ..FaultPlan::new(seed) };
+            let subject = Arc::new(Random { kind: OnKv(options), full: false });
+            let report = fault_sweep(&subject, &config(), &plan).unwrap_or_else(|failure| panic!("{failure}"));
+            assert!(report.runs >= 100, "{report:?}");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../../bluestore/tests/support/mod.rs"]
 mod support;
 
+mod counts;
 mod flips;
 mod zones;
 
