@@ -36,6 +36,10 @@ pub struct Options {
     pub gather: u64,
     /// So many changes of how many extents name blobs wait, where the blobs' records would have to be read from the drive for each. Some hundred bytes of memory each.
     pub count_from: usize,
+    /// From so many per cent of its capacity on the store says that it is nearly full.
+    pub near_full: u8,
+    /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
+    pub full: u8,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
 }
@@ -52,7 +56,15 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20, count_from: 64 << 10, attended: false }
+        Options {
+            defer_below: 64 << 10,
+            pack_from: 8 << 20,
+            gather: 64 << 20,
+            count_from: 64 << 10,
+            near_full: 85,
+            full: 95,
+            attended: false,
+        }
     }
 }
 
@@ -73,6 +85,10 @@ pub(crate) struct Room {
     pub promised: u64,
     /// Those of the group that gathers.
     pub gathered: u64,
+    /// Blocks that the store can have, as it was when somebody looked last.
+    pub capacity: u64,
+    /// It was said that the store is nearly full.
+    pub told: bool,
 }
 
 /// Bytes of deferred blobs, so that packing reads none of them again: a key-value store passes over all that it had of others before.
@@ -127,6 +143,13 @@ impl Deferred {
         let all = before.map(|(id, (_, bytes))| (id, bytes)).collect();
         self.len -= taken;
         all
+    }
+}
+
+impl State {
+    /// Blocks that live, and those that were accepted and have no place. Those of which changes of counts wait are among them.
+    pub fn used(&self) -> u64 {
+        self.table.live() + self.room.promised + self.sums.deferred.max(0) as u64
     }
 }
 

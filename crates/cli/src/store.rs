@@ -368,6 +368,8 @@ fn stat(args: &Look) -> Outcome {
             "deferred_bytes": usage.deferred,
             "uncounted_changes": usage.uncounted,
             "free_bytes": usage.free,
+            "capacity_bytes": usage.capacity,
+            "fullness": usage.fullness.name(),
             "collections": collections.iter().map(collection).collect::<Vec<_>>(),
         }));
     }
@@ -377,6 +379,7 @@ fn stat(args: &Look) -> Outcome {
         ("stored on zones", size(usage.stored)),
         ("waiting in the metadata", size(usage.deferred)),
         ("free", size(usage.free)),
+        ("can have", format!("{} ({})", size(usage.capacity), usage.fullness.name())),
         ("collections", collections.len().to_string()),
     ]))
 }

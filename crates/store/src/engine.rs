@@ -51,6 +51,8 @@ impl Engine for ObjectStore {
         }),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
         ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
+        ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
+        ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
     ];
     type Options = Options;
