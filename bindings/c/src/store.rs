@@ -405,7 +405,7 @@ pub unsafe extern "C" fn imbrex_store_set_hint(
     // SAFETY: the crate's contract.
     unsafe {
         step(transaction, object, |to, object| {
-            let hint = Hint { object: size, write, immutable, short_lived };
+            let hint = Hint { object: size, write, immutable, short_lived, ..Hint::default() };
             to.hint(collection_of(collection), object, hint);
             Ok(())
         })

@@ -223,7 +223,7 @@ impl Residents for Core {
                 continue;
             }
             // Bytes that are not those that were written are left where they are, as whoever reads them must be told.
-            match self.fetch((blob, run.first, run.blocks), None, || Ok(None)) {
+            match self.fetch_stored((blob, run.first, run.blocks), None, || Ok(None)) {
                 Ok(Some(bytes)) => {
                     all[at..at + bytes.len()].copy_from_slice(&bytes);
                     read.push(*run);

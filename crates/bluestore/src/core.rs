@@ -10,6 +10,7 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
 use crate::cleaning::{self, Memory};
+use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
@@ -36,6 +37,8 @@ pub struct Options {
     pub gather: u64,
     /// So many changes of how many extents name blobs wait, where the blobs' records would have to be read from the drive for each. Some hundred bytes of memory each.
     pub count_from: usize,
+    /// What it does with bytes that no hint calls incompressible.
+    pub compression: Compression,
     /// From so many per cent of its capacity on the store says that it is nearly full.
     pub near_full: u8,
     /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
@@ -61,6 +64,7 @@ impl Default for Options {
             pack_from: 8 << 20,
             gather: 64 << 20,
             count_from: 64 << 10,
+            compression: Compression::Off,
             near_full: 85,
             full: 95,
             attended: false,
@@ -419,10 +423,31 @@ impl Core {
         bytes: Option<&[u8]>,
         deferred: impl Fn() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<AlignedBuf>> {
-        if u64::from(first) + u64::from(blocks) > u64::from(blob.blocks) || blocks == 0 {
+        if u64::from(first) + u64::from(blocks) > u64::from(blob.named) || blocks == 0 {
             return Err(self.corrupt("an extent that ends behind its blob"));
         }
         let (from, len) = blob.whole(first, blocks);
+        let Some(stored) = self.fetch_stored((blob, from, len), bytes, deferred)? else { return Ok(None) };
+        let all = blob.unpack(stored).ok_or_else(|| self.corrupt("compressed bytes of an object"))?;
+        let (skip, len) = ((first - from) as usize * BLOCK as usize, blocks as usize * BLOCK as usize);
+        if all.len() == len {
+            return Ok(Some(all));
+        }
+        let mut part = AlignedBuf::zeroed(len);
+        part.copy_from_slice(&all[skip..skip + len]);
+        Ok(Some(part))
+    }
+
+    /// The same of blocks as they are stored, which begin and end with grains.
+    ///
+    /// # Errors
+    /// As [`Core::fetch`].
+    pub fn fetch_stored(
+        &self,
+        (blob, from, len): (&Blob, u32, u32),
+        bytes: Option<&[u8]>,
+        deferred: impl Fn() -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<AlignedBuf>> {
         let Some(runs) = blob.find(from, len) else {
             return Err(self.corrupt("extents that name a part of a blob that is gone"));
         };
@@ -455,14 +480,7 @@ impl Core {
                 None => error,
             });
         }
-        if (from, len) == (first, blocks) {
-            return Ok(Some(buf));
-        }
-        let mut part = AlignedBuf::zeroed(blocks as usize * BLOCK as usize);
-        let skip = (first - from) as usize * BLOCK as usize;
-        let len = part.len();
-        part.copy_from_slice(&buf[skip..skip + len]);
-        Ok(Some(part))
+        Ok(Some(buf))
     }
 
     /// Keeps a zone from being freed, until somebody unpins it. False: it is in another life.

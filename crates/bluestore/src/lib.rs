@@ -9,6 +9,7 @@ mod clean;
 mod cleaning;
 mod codec;
 mod commit;
+mod compress;
 mod core;
 mod counts;
 mod data;
@@ -36,6 +37,7 @@ mod write;
 
 pub use apply::{MAX_ATTRIBUTE, MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTES};
 pub use check::Report;
+pub use compress::Compression;
 pub use core::Options;
 pub use defragment::Defragmented;
 pub use fullness::Fullness;

@@ -231,7 +231,7 @@ fn put(args: &Put) -> Outcome {
         // Of a put that was ended.
         begin.remove(c, &unfinished);
     }
-    begin.hint(c, &unfinished, Hint { object: len, write: PIECE as u64, immutable: true, short_lived: false });
+    begin.hint(c, &unfinished, Hint { object: len, write: PIECE as u64, immutable: true, ..Hint::default() });
     store.queue(begin)?;
     let bar = ProgressBar::new(len)
         .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));

@@ -1,7 +1,7 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
 use crate::metadata::Metadata;
-use imbrex_bluestore::{BUDGET, BlueStore, NAME, Report, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, Compression, NAME, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
@@ -51,6 +51,10 @@ impl Engine for ObjectStore {
         }),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
         ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
+        ("compression", |o, given| {
+            let how = Compression::of_name(given.value);
+            how.map(|how| o.store.compression = how).ok_or_else(|| format!("{given} is not off, lz4 or zstd"))
+        }),
         ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
