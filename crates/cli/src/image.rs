@@ -7,7 +7,7 @@ use clap::Subcommand;
 use imbrex_device::Error;
 use imbrex_drives::{Locator, SCHEME, parse_size};
 use imbrex_image::control::{Request, Server, socket_of};
-use imbrex_image::{Images, Info};
+use imbrex_image::{Images, Info, LimitChange, Limits};
 use imbrex_store::Store;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -53,6 +53,12 @@ enum Verb {
     /// Give an image another size. Nobody may use one that becomes smaller; who uses one that grows sees it when he connects again.
     #[command(after_help = "Example:\n  imbrex image resize drive.img disk 20G")]
     Resize(Sized),
+    /// Limit what an image takes, and what its clients may ask for together.
+    ///
+    /// They count at once and stay with the image. Limits of requests hold back those of the process that has the images open.
+    #[command(after_help = "Examples:\n  imbrex image limit drive.img disk --used 20G --iops 500 --bandwidth 100M\n  \
+        imbrex image limit drive.img disk --iops none")]
+    Limit(Limit),
     /// Make an image again what it was at a snapshot. What was written since is lost. Nobody may use it.
     #[command(after_help = "Example:\n  imbrex image rollback drive.img disk@monday")]
     Rollback(Snapshot),
@@ -108,6 +114,24 @@ struct Clone {
     snapshot: (String, String),
     /// The new image.
     new: String,
+}
+
+#[derive(clap::Args)]
+#[group(id = "limits", required = true, multiple = true, args = ["used", "iops", "bandwidth"])]
+struct Limit {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+    /// Bytes that it may take with its snapshots, as 20G: a write beyond them fails as on a full drive. "none": no limit.
+    #[arg(long, value_name = "SIZE|none", value_parser = size_or_none)]
+    used: Option<u64>,
+    /// Reads, writes and discards a second; others wait. "none": no limit.
+    #[arg(long, value_name = "N|none", value_parser = number_or_none)]
+    iops: Option<u64>,
+    /// Bytes that are read and written a second, as 100M; others wait. "none": no limit.
+    #[arg(long, value_name = "SIZE|none", value_parser = size_or_none)]
+    bandwidth: Option<u64>,
 }
 
 #[derive(clap::Args)]
@@ -170,6 +194,22 @@ fn snapshot(text: &str) -> Result<(String, String), String> {
     Ok((parts.0.to_owned(), parts.1.to_owned()))
 }
 
+/// A limit, of which 0 says that there is none.
+fn or_none(text: &str, parse: impl FnOnce(&str) -> Result<u64, String>) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        _ => parse(text).and_then(|n| if n > 0 { Ok(n) } else { Err("write a number above 0, or none".to_owned()) }),
+    }
+}
+
+fn size_or_none(text: &str) -> Result<u64, String> {
+    or_none(text, parse_size)
+}
+
+fn number_or_none(text: &str) -> Result<u64, String> {
+    or_none(text, |text| text.parse().map_err(|_| "write a number, or none".to_owned()))
+}
+
 /// An image, and a snapshot where one is named.
 fn parts(text: &str) -> (String, Option<String>) {
     match text.split_once('@') {
@@ -190,6 +230,9 @@ pub fn run(args: Args) -> Outcome {
         }
         Verb::Flatten(Image { named, image }) => (named, vec![Request::Flatten { name: image }]),
         Verb::Resize(Sized { named, image, size }) => (named, vec![Request::Resize { name: image, size }]),
+        Verb::Limit(Limit { named, image, used, iops, bandwidth }) => {
+            (named, vec![Request::Limit { name: image, change: LimitChange { used, iops, bandwidth } }])
+        }
         Verb::Rollback(Snapshot { named, snapshot: (name, snapshot) }) => {
             (named, vec![Request::Rollback { name, snapshot }])
         }
@@ -257,15 +300,16 @@ fn ls(args: Ls) -> Outcome {
         return print_json(&serde_json::json!({ "images": all }));
     }
     for info in all {
-        let parent = info.parent.map(|parent| format!(", a clone of {}@{}", parent.image, parent.snapshot));
+        let parent = info.parent.as_ref().map(|parent| format!(", a clone of {}@{}", parent.image, parent.snapshot));
         print(format_args!(
-            "{:>8}  {:>8} used  {}{}",
+            "{:>8}  {:>8} used  {}{}{}",
             size(info.size),
             size(info.used),
             info.name,
-            parent.unwrap_or_default()
+            parent.unwrap_or_default(),
+            limited(&info)
         ))?;
-        for snapshot in info.snapshots {
+        for snapshot in &info.snapshots {
             let clones = match snapshot.clones {
                 0 => String::new(),
                 n => format!(", {}", number_of(n, "clone")),
@@ -274,6 +318,16 @@ fn ls(args: Ls) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// What `ls` says of limits, behind the rest.
+fn limited(info: &Info) -> String {
+    let Limits { used, iops, bandwidth } = info.limits;
+    let taken = size(info.used.saturating_add(info.kept));
+    let used = used.map(|used| format!(", takes {taken} of {} with its snapshots", size(used)));
+    let iops = iops.map(|iops| format!(", {}/s", number_of(iops, "request")));
+    let bandwidth = bandwidth.map(|bytes| format!(", {}/s", size(bytes)));
+    [used, iops, bandwidth].into_iter().flatten().collect()
 }
 
 /// Where the plug-in is.

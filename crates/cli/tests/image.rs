@@ -55,6 +55,27 @@ fn images_are_made_listed_renamed_cloned_and_removed() {
 }
 
 #[test]
+fn limits_are_kept_with_an_image_and_shown() {
+    let at = stored();
+    done(image(&at, "create", &["disk", "5M"]));
+    assert_eq!(listed(&at)[0]["limits"]["used"], Value::Null);
+    done(image(&at, "limit", &["disk", "--used", "2M", "--iops", "500"]));
+    done(image(&at, "limit", &["disk", "--bandwidth", "10M"]));
+    says(&done(image(&at, "ls", &[])), &["disk, takes 0 of 2M with its snapshots, 500 requests/s, 10M/s"]);
+    let all = listed(&at);
+    let limits = serde_json::json!({ "used": 2 << 20, "iops": 500, "bandwidth": 10 << 20 });
+    assert_eq!((&all[0]["limits"], &all[0]["kept"]), (&limits, &Value::from(0)));
+    done(image(&at, "limit", &["disk", "--used", "none", "--iops", "none"]));
+    let limits = serde_json::json!({ "used": null, "iops": null, "bandwidth": 10 << 20 });
+    assert_eq!(listed(&at)[0]["limits"], limits);
+    says(&fails(image(&at, "limit", &["none", "--used", "1M"]), 1), &["there is no image of this name"]);
+    for words in [&["disk"][..], &["disk", "--iops", "0"], &["disk", "--used", "much"], &["disk", "--bandwidth", "-1"]]
+    {
+        assert_eq!(image(&at, "limit", words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
 fn a_diff_is_a_stream_of_its_format() {
     let at = stored();
     done(image(&at, "create", &["disk", "5M"]));

@@ -4,6 +4,7 @@
 //! The socket is its owner's alone, and a client looks who answers.
 
 use crate::images::{Images, Info};
+use crate::limits::LimitChange;
 use imbrex_device::{Code, Error, Result};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, shutdown};
@@ -43,6 +44,7 @@ pub enum Request {
     Rollback { name: String, snapshot: String },
     Clone { name: String, snapshot: String, to: String },
     Flatten { name: String },
+    Limit { name: String, change: LimitChange },
     ExportDiff { name: String, from: Option<String>, to: Option<String> },
 }
 
@@ -83,6 +85,7 @@ impl Images {
             Request::Rollback { name, snapshot } => self.rollback(name, snapshot),
             Request::Clone { name, snapshot, to } => self.clone_image(name, snapshot, to),
             Request::Flatten { name } => self.flatten(name),
+            Request::Limit { name, change } => self.limit(name, *change),
             Request::ExportDiff { name, from, to } => self.export_diff(name, from.as_deref(), to.as_deref(), out),
         }
     }

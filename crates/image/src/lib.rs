@@ -20,21 +20,27 @@
 //! # Ok::<(), imbrex_device::Error>(())
 //! ```
 
+mod charge;
 pub mod control;
 mod copies;
 mod diff;
 mod image;
 mod images;
 mod io;
+mod limits;
 mod names;
 mod objects;
+mod quota;
 mod records;
 mod rollback;
 mod snapshots;
+mod throttle;
 
 pub use diff::DIFF_MAGIC;
 pub use image::Image;
 pub use images::{Images, Info, Parent, Snapshot};
 pub use imbrex_bluestore::Survives;
+pub use limits::{LimitChange, Limits};
 pub use names::{MAX_IMAGE, MAX_IMAGE_NAME};
 pub use records::fuzz_records;
+pub use throttle::Clock;
