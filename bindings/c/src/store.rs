@@ -144,6 +144,7 @@ pub unsafe extern "C" fn imbrex_store_open(uri: *const c_char, out: *mut *mut im
         listen();
         // SAFETY: the crate's contract.
         let store = Store::open_uri(unsafe { text(uri)? }, &[])?;
+        crate::metrics::objects_opened(&store);
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_store { store }))) }
     })

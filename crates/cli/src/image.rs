@@ -2,12 +2,12 @@
 
 use crate::engine::Named;
 use crate::installed;
-use crate::output::{Failure, Outcome, number_of, print, print_json, size, written};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, written};
 use clap::Subcommand;
 use imbrex_device::Error;
 use imbrex_drives::{Locator, SCHEME, parse_size};
 use imbrex_image::control::{Request, Server, socket_of};
-use imbrex_image::{Images, Info, LimitChange, Limits};
+use imbrex_image::{Images, Info, LimitChange, Limits, Stat};
 use imbrex_store::Store;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -71,6 +71,9 @@ enum Verb {
     /// Print what an image has, or what has changed since a snapshot, as a stream in the format of `rbd export-diff`.
     #[command(after_help = "Example:\n  imbrex image export-diff drive.img disk@tuesday --from monday > changes")]
     ExportDiff(ExportDiff),
+    /// Print what a server has counted for an image: requests, how long they took, what it takes.
+    #[command(after_help = "Example:\n  imbrex image stat drive.img disk")]
+    Stat(Image),
     /// Serve all images to virtual machines and to other clients of NBD, with nbdkit, until Ctrl-C.
     #[command(after_help = "Examples:\n  imbrex image serve drive.img --socket nbd.sock\n  \
         imbrex image serve drive.img --socket nbd.sock -- --filter=rate rate=100M")]
@@ -250,6 +253,7 @@ pub fn run(args: Args) -> Outcome {
             let done = ask(&named, true, &[Request::ExportDiff { name, from, to }], &mut out);
             return done.and_then(|()| written(out.flush()));
         }
+        Verb::Stat(args) => return stat(&args),
         Verb::Serve(args) => return serve(&args),
     };
     ask(&named, false, &requests, &mut io::sink())
@@ -293,9 +297,7 @@ fn ls(args: Ls) -> Outcome {
     let mut found = Vec::new();
     let request = args.image.map_or(Request::List, |name| Request::Info { name });
     ask(&args.named, true, &[request], &mut found)?;
-    let all: Vec<Info> = serde_json::from_slice(&found).map_err(|error| {
-        Failure::failed(format!("the server answers in another way ({error}); use its version of imbrex"))
-    })?;
+    let all: Vec<Info> = serde_json::from_slice(&found).map_err(another_version)?;
     if args.named.json {
         return print_json(&serde_json::json!({ "images": all }));
     }
@@ -318,6 +320,79 @@ fn ls(args: Ls) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// What whoever has the images open has counted. Nobody else knows.
+fn stat(args: &Image) -> Outcome {
+    let drive = &args.named.drive;
+    let server = socket_of(path_of(drive)).map(|socket| Server::at(&socket)).transpose()?.flatten();
+    let server = server.ok_or_else(|| {
+        Failure::failed(format!("nobody serves the images of {drive}; `imbrex image ls` shows what they are"))
+    })?;
+    let mut found = Vec::new();
+    server.perform(&Request::Stat { name: args.image.clone() }, &mut found)?;
+    let stat: Stat = serde_json::from_slice(&found).map_err(another_version)?;
+    if args.named.json {
+        return print_json(&serde_json::json!(stat));
+    }
+    let Stat { image, store } = stat;
+    let snapshots = number_of(image.snapshots, "snapshot");
+    print(format_args!("{}: {} with {snapshots}, limited to {}", image.name, size(image.size), limits(image.limits)))?;
+    if let Some(taken) = image.taken {
+        let age = number_of(taken.age, "second");
+        print(format_args!("takes {}, and {} for snapshots, {age} ago", size(taken.used), size(taken.kept)))?;
+    }
+    print(format_args!(
+        "{:<8} {:>10} {:>10} {:>8} {:>10} {:>10}",
+        "", "requests", "bytes", "failed", "mean", "99 % in"
+    ))?;
+    for of in &image.requests {
+        let took = &of.nanoseconds;
+        let mean = took.sum.checked_div(took.count).map_or("-".into(), milliseconds);
+        print(format_args!(
+            "{:<8} {:>10} {:>10} {:>8} {:>10} {:>10}",
+            of.kind.name(),
+            count(took.count),
+            size(of.bytes),
+            count(of.failed),
+            mean,
+            most_within(&took.buckets, took.count)
+        ))?;
+    }
+    print(format_args!("held back by limits: {}, {} together", count(image.waits), milliseconds(image.waited)))?;
+    print(format_args!(
+        "its store: {} in {}, {} free",
+        size(store.stored.saturating_add(store.deferred)),
+        number_of(store.objects, "object"),
+        size(store.free)
+    ))
+}
+
+fn milliseconds(nanoseconds: u64) -> String {
+    format!("{:.2} ms", nanoseconds as f64 / 1e6)
+}
+
+/// The end of the bucket that 99 % of all are within.
+fn most_within(buckets: &[(u64, u64)], count: u64) -> String {
+    let enough = count - count / 100;
+    match buckets.iter().find(|(_, within)| *within >= enough) {
+        _ if count == 0 => "-".to_owned(),
+        Some((end, _)) => milliseconds(*end),
+        None => "longer".to_owned(),
+    }
+}
+
+fn another_version(error: serde_json::Error) -> Failure {
+    Failure::failed(format!("the server answers in another way ({error}); use its version of imbrex"))
+}
+
+fn limits(limits: Limits) -> String {
+    let Limits { used, iops, bandwidth } = limits;
+    let used = used.map(|used| format!("{} taken", size(used)));
+    let iops = iops.map(|iops| format!("{}/s", number_of(iops, "request")));
+    let bandwidth = bandwidth.map(|bytes| format!("{}/s", size(bytes)));
+    let all: Vec<String> = [used, iops, bandwidth].into_iter().flatten().collect();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
 
 /// What `ls` says of limits, behind the rest.

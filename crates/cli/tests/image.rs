@@ -2,7 +2,12 @@
 
 mod support;
 
+use imbrex_image::control::Control;
+use imbrex_image::{Images, Survives};
+use imbrex_store::Store;
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use support::*;
 
 /// A place with an empty store on 64 zones of 1 MiB.
@@ -73,6 +78,42 @@ fn limits_are_kept_with_an_image_and_shown() {
     {
         assert_eq!(image(&at, "limit", words).status.code(), Some(2), "{words:?}");
     }
+}
+
+/// This process serves the images, as nbdkit does.
+fn served(at: &Place) -> (Images, Control) {
+    let store = Store::open_uri(&format!("imbrex://{}?survivor-size=1M&memtable=256K", at.drive()), &[]).unwrap();
+    let images = Images::open((*store).clone(), store).unwrap();
+    let about = std::fs::metadata(&at.path).unwrap();
+    let socket = at.host(&format!("imbrex-images-{}/{:x}-{:x}", about.uid(), about.dev(), about.ino()));
+    let control = Control::new(images.clone(), Path::new(&socket)).unwrap();
+    (images, control)
+}
+
+#[test]
+fn a_server_tells_what_it_has_counted() {
+    let at = stored();
+    done(image(&at, "create", &["disk", "5M"]));
+    says(&fails(image(&at, "stat", &["disk"]), 1), &["nobody serves the images of", "imbrex image ls"]);
+    let (images, control) = served(&at);
+    let disk = images.image("disk", false).unwrap();
+    disk.write(0, &[1; 8192], Survives::Process).unwrap();
+    disk.write(0, &[1; 4096], Survives::Process).unwrap();
+    disk.read(0, &mut [0; 5000]).unwrap();
+    disk.read(5 << 20, &mut [0]).unwrap_err();
+    done(image(&at, "limit", &["disk", "--used", "2M"]));
+    let stat: Value = serde_json::from_str(&done(image(&at, "stat", &["disk", "--json"]))).unwrap();
+    let requests = &stat["image"]["requests"];
+    assert_eq!((&requests[0]["kind"], &requests[0]["bytes"]), (&Value::from("read"), &Value::from(5000)));
+    assert_eq!((&requests[0]["failed"], &requests[1]["nanoseconds"]["count"]), (&Value::from(1), &Value::from(2)));
+    assert_eq!(stat["image"]["taken"]["used"], 8192);
+    let of_store = |what: &str| stat["store"][what].as_u64().unwrap();
+    assert_eq!(of_store("stored") + of_store("deferred"), 8192);
+    let said = done(image(&at, "stat", &["disk"]));
+    says(&said, &["disk: 5M with 0 snapshots, limited to 2M taken", "takes 8K, and 0 for snapshots, 0 seconds ago"]);
+    says(&said, &["write             2        12K        0", "held back by limits: 0", "its store: 8K in"]);
+    says(&fails(image(&at, "stat", &["none"]), 1), &["there is no image of this name"]);
+    drop((disk, control));
 }
 
 #[test]

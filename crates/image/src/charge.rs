@@ -3,6 +3,7 @@
 //! The usual write is charged for each block that it touches, as if none was there, and for copies of the pieces that have to be copied first. Only where this is beyond the limit,
 //! the objects are looked at: those that it touches, and if that is not enough and something may have gone, all of the image.
 
+use crate::lasting::{Look, Taken};
 use crate::names::{ALL, HEAD};
 use crate::objects::{Core, State, Why};
 use imbrex_bluestore::ObjectId;
@@ -126,20 +127,22 @@ impl Core {
     /// Looks at all objects. Who has the state keeps snapshots from being removed: that renames objects, and they could be missed.
     fn look_at_all(&self, _: &State) -> Result<()> {
         self.quota.bound().begin_look();
-        let (heads, kept) = self.taken()?;
-        self.quota.bound().end_look(heads.saturating_add(kept));
+        let Taken { head, kept } = self.taken()?;
+        self.quota.bound().end_look(head.saturating_add(kept));
         Ok(())
     }
 
-    /// Bytes of blocks of the head's objects, and of those that were kept for snapshots.
-    pub fn taken(&self) -> Result<(u64, u64)> {
-        let (mut heads, mut kept) = (0, 0);
+    /// What all objects have, which is remembered for whoever wants figures.
+    pub fn taken(&self) -> Result<Taken> {
+        let (mut taken, began) = (Taken::default(), self.lasting.clock.now());
         self.each(0, |number, snaps| {
             for snap in snaps {
-                *(if *snap == HEAD { &mut heads } else { &mut kept }) += self.stored(&self.object(number, *snap))?;
+                let bytes = self.stored(&self.object(number, *snap))?;
+                *(if *snap == HEAD { &mut taken.head } else { &mut taken.kept }) += bytes;
             }
             Ok(())
         })?;
-        Ok((heads, kept))
+        *self.lasting.look() = Look { last: Some((taken, began)), next: None };
+        Ok(taken)
     }
 }

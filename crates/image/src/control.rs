@@ -3,7 +3,8 @@
 //!
 //! The socket is its owner's alone, and a client looks who answers.
 
-use crate::images::{Images, Info};
+use crate::images::Images;
+use crate::info::Info;
 use crate::limits::LimitChange;
 use imbrex_device::{Code, Error, Result};
 use rustix::net::sockopt::socket_peercred;
@@ -44,6 +45,7 @@ pub enum Request {
     Rollback { name: String, snapshot: String },
     Clone { name: String, snapshot: String, to: String },
     Flatten { name: String },
+    Stat { name: String },
     Limit { name: String, change: LimitChange },
     ExportDiff { name: String, from: Option<String>, to: Option<String> },
 }
@@ -56,7 +58,7 @@ struct Told {
 }
 
 impl Images {
-    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `ExportDiff` its stream; others nothing.
+    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `Stat` a [`Stat`](crate::Stat); `ExportDiff` its stream; others nothing.
     ///
     /// # Errors
     /// Those of the method, and of `out`.
@@ -85,6 +87,10 @@ impl Images {
             Request::Rollback { name, snapshot } => self.rollback(name, snapshot),
             Request::Clone { name, snapshot, to } => self.clone_image(name, snapshot, to),
             Request::Flatten { name } => self.flatten(name),
+            Request::Stat { name } => {
+                let stat = self.stat(name)?;
+                serde_json::to_writer(out, &stat).map_err(|error| Error::io(&"images".into(), error.into()))
+            }
             Request::Limit { name, change } => self.limit(name, *change),
             Request::ExportDiff { name, from, to } => self.export_diff(name, from.as_deref(), to.as_deref(), out),
         }

@@ -1,14 +1,15 @@
 //! All images of a store: which there are, and how they come and go.
 
 use crate::image::Image;
+use crate::info::{Info, Parent, Snapshot};
+use crate::lasting::{Lasting, Taken};
 use crate::limits::{LimitChange, Limits};
 use crate::names::{ALL, MAX_IMAGE, check, directory, header};
 use crate::objects::{Core, State, child_key};
 use crate::records::{Header, ORDERS, Snap, Work};
-use crate::throttle::{Clock, Real, Throttle};
+use crate::throttle::{Clock, Real};
 use imbrex_bluestore::{BlueStore, Transaction};
 use imbrex_device::{Code, Error, Result};
-use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,20 @@ pub(crate) const DEEPEST: usize = 256;
 #[derive(Clone)]
 pub struct Images(Arc<Inner>);
 
+/// Images that it does not keep open, and what who looks at them has meanwhile.
+#[derive(Clone)]
+pub(crate) struct WeakImages(Weak<Inner>, pub Arc<Mutex<()>>);
+
+impl WeakImages {
+    pub fn upgrade(&self) -> Option<Images> {
+        self.0.upgrade().map(Images)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 /// Those of this process: whoever opens a store's images again has the same.
 static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
@@ -33,51 +48,10 @@ struct Inner {
     open: Mutex<HashMap<u64, Weak<Core>>>,
     kept: Arc<dyn Any + Send + Sync>,
     clock: Arc<dyn Clock>,
-    /// Those of all images that anybody has looked at: who connects again finds the bucket as he has left it.
-    throttles: Mutex<HashMap<u64, Arc<Throttle>>>,
-}
-
-/// What an image is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Info {
-    /// Its name.
-    pub name: String,
-    /// Bytes that it has.
-    pub size: u64,
-    /// Bytes of blocks that stand for them now: those that it shares with others count, and those that it has of a parent do not.
-    pub used: u64,
-    /// Bytes of blocks that were kept for its snapshots when pieces of it changed. What these share with the image as it is now counts in both.
-    pub kept: u64,
-    /// What it may take, and what may be asked of it.
-    pub limits: Limits,
-    /// Seconds since 1970 when it was made.
-    pub created: u64,
-    /// Whose clone it is.
-    pub parent: Option<Parent>,
-    /// The oldest first.
-    pub snapshots: Vec<Snapshot>,
-}
-
-/// The snapshot that an image is a clone of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    /// Name of its image.
-    pub image: String,
-    /// Its own.
-    pub snapshot: String,
-}
-
-/// A snapshot of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: String,
-    /// The image's size then, in bytes.
-    pub size: u64,
-    /// Seconds since 1970.
-    pub created: u64,
-    /// Images that are clones of it: while there are any it cannot be removed.
-    pub clones: u64,
+    /// Of all images that anybody has looked at: who connects again finds buckets and counters as he has left them.
+    lasting: Mutex<HashMap<u64, Arc<Lasting>>>,
+    /// Somebody looks at figures, and keeps them open meanwhile.
+    looking: Arc<Mutex<()>>,
 }
 
 fn now() -> u64 {
@@ -143,7 +117,8 @@ impl Images {
             open: Mutex::default(),
             kept: Arc::new(kept),
             clock,
-            throttles: Mutex::default(),
+            lasting: Mutex::default(),
+            looking: Arc::default(),
         }));
         for (key, _) in images.pairs(b"g")? {
             let image =
@@ -158,6 +133,10 @@ impl Images {
         Ok(images)
     }
 
+    pub(crate) fn downgrade(&self) -> WeakImages {
+        WeakImages(Arc::downgrade(&self.0), self.0.looking.clone())
+    }
+
     pub(crate) fn store(&self) -> &BlueStore {
         &self.0.store
     }
@@ -166,8 +145,8 @@ impl Images {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn throttles(&self) -> MutexGuard<'_, HashMap<u64, Arc<Throttle>>> {
-        self.0.throttles.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lasting(&self) -> MutexGuard<'_, HashMap<u64, Arc<Lasting>>> {
+        self.0.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn corrupt(&self, what: &str) -> Error {
@@ -217,9 +196,9 @@ impl Images {
             snaps.insert(id, snap);
         }
         let parent = header.parent.map(|parent| self.load(open, parent.image, depth + 1)).transpose()?;
-        let new = || Arc::new(Throttle::new(self.0.clock.clone(), header.limits));
-        let throttle = self.throttles().entry(id).or_insert_with(new).clone();
-        let core = Arc::new(Core::new(store, id, State { header, snaps, parent, gone: false }, throttle));
+        let new = || Arc::new(Lasting::new(self.0.clock.clone(), header.limits));
+        let lasting = self.lasting().entry(id).or_insert_with(new).clone();
+        let core = Arc::new(Core::new(store, id, State { header, snaps, parent, gone: false }, lasting));
         // Whoever changes it tries again; what can be read without that is read.
         if let Err(error) = core.resume() {
             tracing::warn!(%error, image = id, "what was begun with an image cannot be ended now");
@@ -337,7 +316,7 @@ impl Images {
         let core = self.named(&mut open, name)?;
         let names: HashMap<u64, String> = self.ids()?.into_iter().map(|(name, id)| (id, name)).collect();
         drop(open);
-        let (used, kept) = core.taken()?;
+        let Taken { head: used, kept } = core.taken()?;
         let state = core.state();
         let parent = state.header.parent.zip(state.parent.as_ref()).map(|(link, parent)| Parent {
             image: names.get(&link.image).cloned().unwrap_or_default(),
@@ -415,7 +394,7 @@ impl Images {
             transaction.omap_remove(ALL, &header(parent.image), &[&child_key(parent.snap, id)]);
         }
         self.store().commit(transaction)?;
-        self.throttles().remove(&id);
+        self.lasting().remove(&id);
         Ok(())
     }
 
@@ -450,7 +429,7 @@ impl Images {
             core.quota.bound().forget();
         }
         state.header = next;
-        core.throttle.set(limits);
+        core.lasting.throttle.set(limits);
         Ok(())
     }
 

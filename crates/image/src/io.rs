@@ -118,12 +118,8 @@ impl Image {
         self.check(state, offset, len)
     }
 
-    /// Reads bytes, all of them. What nobody wrote is zeros.
-    ///
-    /// # Errors
-    /// `Range` where they are not in the image; `NotFound` where it was removed; `Corrupt` where bytes are not those that were written; those of the drive.
-    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.core().throttle.wait(out.len() as u64);
+    /// See [`Image::read`].
+    pub(crate) fn read_now(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let state = self.core().state();
         self.check(&state, offset, out.len() as u64)?;
         if self.at().is_none() && matches!(state.header.work, Work::Rollback(_)) {
@@ -134,12 +130,8 @@ impl Image {
         })
     }
 
-    /// Writes bytes. They survive the process, or a loss of power, when it returns.
-    ///
-    /// # Errors
-    /// `Range`, `ReadOnly`, `NotFound` where the image was removed; `NoSpace` where the drive is full, or the image takes what it may; those of the drive.
-    pub fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<()> {
-        self.core().throttle.wait(bytes.len() as u64);
+    /// See [`Image::write`].
+    pub(crate) fn write_now(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<()> {
         let (core, state) = (self.core(), self.core().state());
         self.check_writable(&state, offset, bytes.len() as u64)?;
         if bytes.is_empty() {
@@ -160,12 +152,8 @@ impl Image {
         core.wait(ticket, survives)
     }
 
-    /// Zeros stand there, which take no room: a discard, too.
-    ///
-    /// # Errors
-    /// Those of [`Image::write`].
-    pub fn zero(&self, offset: u64, len: u64, survives: Survives) -> Result<()> {
-        self.core().throttle.wait(0);
+    /// See [`Image::zero`].
+    pub(crate) fn zero_now(&self, offset: u64, len: u64, survives: Survives) -> Result<()> {
         let (core, state) = (self.core(), self.core().state());
         self.check_writable(&state, offset, len)?;
         let object = state.header.object_size();
@@ -271,13 +259,5 @@ impl Image {
             at += len;
         }
         Ok((is.unwrap_or(false), at - offset))
-    }
-
-    /// All that was written to any image is durable when it returns.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    pub fn flush(&self) -> Result<()> {
-        self.core().store.sync()
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Who reads and writes has the state for reading; who changes records, or objects of snapshots, has it alone. An image's state is locked before that of its parent.
 
+use crate::lasting::Lasting;
 use crate::names::{ALL, HEAD, data, header, number_of};
 use crate::quota::Quota;
 use crate::records::{EPOCHS, Epochs, Header, Snap, Work};
-use crate::throttle::Throttle;
 use imbrex_bluestore::{BlueStore, ObjectId, Survives, Ticket, Transaction};
 use imbrex_device::{Code, Error, Result};
 use std::collections::{BTreeMap, HashSet};
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     /// Who has it open to write.
     pub users: AtomicUsize,
     pub quota: Quota,
-    pub throttle: Arc<Throttle>,
+    pub lasting: Arc<Lasting>,
 }
 
 impl State {
@@ -85,9 +85,9 @@ impl State {
 }
 
 impl Core {
-    pub fn new(store: &BlueStore, id: u64, state: State, throttle: Arc<Throttle>) -> Core {
+    pub fn new(store: &BlueStore, id: u64, state: State, lasting: Arc<Lasting>) -> Core {
         let (state, ready, users) = (RwLock::new(state), Mutex::default(), AtomicUsize::new(0));
-        Core { id, store: store.clone(), state, ready, users, quota: Quota::default(), throttle }
+        Core { id, store: store.clone(), state, ready, users, quota: Quota::default(), lasting }
     }
 
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
