@@ -10,7 +10,7 @@ use imbrex_image::control::{Request, Server, socket_of};
 use imbrex_image::{Images, Info, LimitChange, Limits, Stat};
 use imbrex_store::Store;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -71,6 +71,11 @@ enum Verb {
     /// Print what an image has, or what has changed since a snapshot, as a stream in the format of `rbd export-diff`.
     #[command(after_help = "Example:\n  imbrex image export-diff drive.img disk@tuesday --from monday > changes")]
     ExportDiff(ExportDiff),
+    /// Make the changes of a stream that `imbrex image export-diff` or `rbd export-diff` has printed, and the snapshot that it is named for.
+    ///
+    /// The image has to be what it was at the snapshot since which the stream has changes, or new where it has all. Nobody may use it.
+    #[command(after_help = "Example:\n  imbrex image import-diff other.img disk < changes")]
+    ImportDiff(Image),
     /// Print what a server has counted for an image: requests, how long they took, what it takes.
     #[command(after_help = "Example:\n  imbrex image stat drive.img disk")]
     Stat(Image),
@@ -250,13 +255,18 @@ pub fn run(args: Args) -> Outcome {
         Verb::ExportDiff(ExportDiff { named, what, from }) => {
             let (name, to) = parts(&what);
             let mut out = io::stdout().lock();
-            let done = ask(&named, true, &[Request::ExportDiff { name, from, to }], &mut out);
+            let request = [Request::ExportDiff { name, from, to }];
+            let done = ask(&named, true, &request, (&mut io::empty(), &mut out));
             return done.and_then(|()| written(out.flush()));
+        }
+        Verb::ImportDiff(Image { named, image }) => {
+            let request = [Request::ImportDiff { name: image }];
+            return ask(&named, false, &request, (&mut io::stdin().lock(), &mut io::sink()));
         }
         Verb::Stat(args) => return stat(&args),
         Verb::Serve(args) => return serve(&args),
     };
-    ask(&named, false, &requests, &mut io::sink())
+    ask(&named, false, &requests, (&mut io::empty(), &mut io::sink()))
 }
 
 /// The path of a drive that is named so.
@@ -266,13 +276,13 @@ fn path_of(drive: &str) -> &Path {
 }
 
 /// Has requests carried out: by whoever serves the images, or here.
-fn ask(named: &Named, looks: bool, requests: &[Request], out: &mut dyn Write) -> Outcome {
+fn ask(named: &Named, looks: bool, requests: &[Request], (input, out): (&mut dyn Read, &mut dyn Write)) -> Outcome {
     let failed = |error: Error| Failure::from(error);
     let socket = socket_of(path_of(&named.drive));
     let server = |socket: &PathBuf| Server::at(socket).map_err(failed);
     if let Some(mut server) = socket.as_ref().map(server).transpose()?.flatten() {
         for (n, request) in requests.iter().enumerate() {
-            server.perform(request, out).map_err(failed)?;
+            server.perform(request, input, out).map_err(failed)?;
             if n + 1 == requests.len() {
                 return Ok(());
             }
@@ -290,13 +300,13 @@ fn ask(named: &Named, looks: bool, requests: &[Request], out: &mut dyn Write) ->
     let options = if looks { named.as_a_look() } else { Vec::new() };
     let store = named.open_with(options, Store::open_uri)?;
     let images = Images::open((*store).clone(), store)?;
-    requests.iter().try_for_each(|request| images.perform(request, out).map_err(failed))
+    requests.iter().try_for_each(|request| images.perform(request, input, out).map_err(failed))
 }
 
 fn ls(args: Ls) -> Outcome {
     let mut found = Vec::new();
     let request = args.image.map_or(Request::List, |name| Request::Info { name });
-    ask(&args.named, true, &[request], &mut found)?;
+    ask(&args.named, true, &[request], (&mut io::empty(), &mut found))?;
     let all: Vec<Info> = serde_json::from_slice(&found).map_err(another_version)?;
     if args.named.json {
         return print_json(&serde_json::json!({ "images": all }));
@@ -330,7 +340,7 @@ fn stat(args: &Image) -> Outcome {
         Failure::failed(format!("nobody serves the images of {drive}; `imbrex image ls` shows what they are"))
     })?;
     let mut found = Vec::new();
-    server.perform(&Request::Stat { name: args.image.clone() }, &mut found)?;
+    server.perform(&Request::Stat { name: args.image.clone() }, &mut io::empty(), &mut found)?;
     let stat: Stat = serde_json::from_slice(&found).map_err(another_version)?;
     if args.named.json {
         return print_json(&serde_json::json!(stat));

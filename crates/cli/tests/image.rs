@@ -128,6 +128,36 @@ fn a_diff_is_a_stream_of_its_format() {
 }
 
 #[test]
+fn changes_go_from_one_drive_to_another_also_through_a_server() {
+    let (one, two) = (stored(), stored());
+    let import = |stream: &[u8]| two.given(&["image", "import-diff", two.drive(), "disk"], stream);
+    done(image(&one, "create", &["disk", "5M"]));
+    done(image(&one, "snap", &["disk@one"]));
+    {
+        let (images, _control) = served(&one);
+        images.image("disk", false).unwrap().write(1 << 20, &bytes(300_000), Survives::Process).unwrap();
+        images.snapshot("disk", "two").unwrap();
+    }
+    let all = image(&one, "export-diff", &["disk@one"]).stdout;
+    let changes = image(&one, "export-diff", &["disk@two", "--from", "one"]).stdout;
+    says(&fails(import(&all), 1), &["there is no image of this name"]);
+    done(image(&two, "create", &["disk", "1"]));
+    says(&fails(import(&changes), 1), &["has no snapshot \"one\""]);
+    done(import(&all));
+    says(&fails(import(&changes[..changes.len() - 1]), 3), &["it ends in the middle"]);
+    says(&fails(import(b"something else"), 3), &["its first line is not"]);
+    let (images, control) = served(&two);
+    says(&fails(import(&changes[..changes.len() - 1]), 3), &["it ends in the middle"]);
+    done(import(&changes));
+    let mut found = vec![0; 300_000];
+    images.image("disk@two", true).unwrap().read(1 << 20, &mut found).unwrap();
+    assert!(found == bytes(300_000));
+    says(&fails(import(&changes), 1), &["has a snapshot \"two\" already"]);
+    drop((images, control));
+    assert_eq!(image(&two, "export-diff", &["disk@two", "--from", "one"]).stdout, changes);
+}
+
+#[test]
 fn what_makes_no_sense_is_one_sentence() {
     let at = stored();
     done(image(&at, "create", &["disk", "1M"]));

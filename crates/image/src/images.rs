@@ -446,7 +446,7 @@ impl Images {
     }
 }
 
-fn check_unused(core: &Core, name: &str) -> Result<()> {
+pub(crate) fn check_unused(core: &Core, name: &str) -> Result<()> {
     if core.users.load(Ordering::Acquire) > 0 {
         return Err(refused(Code::Busy, name, "somebody has this image open to write; disconnect them before"));
     }

@@ -200,12 +200,15 @@ impl Epochs {
     }
 }
 
-/// What the fuzz target calls: a byte says of which kind the record is. What is accepted, and written again, is the same when it is read.
+/// What the fuzz target calls: a byte says of which kind the record is, or that it is a stream of changes. A record that is accepted, and written again, is the same when it is read.
 pub fn fuzz_records(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
+    if kind % 4 == 3 {
+        return crate::stream::fuzz(bytes);
+    }
     // Sealed, so that what is behind the checksum is reached.
     let bytes = &sealed(|out| out.extend_from_slice(&bytes[..bytes.len().min(MAX_ATTRIBUTE)]));
-    match kind % 3 {
+    match kind % 4 {
         0 => _ = Header::decode(bytes).map(|header| assert_eq!(&header.encode(), bytes)),
         1 => _ = Snap::decode(bytes).map(|snap| assert_eq!(&snap.encode(), bytes)),
         _ => _ = Epochs::decode(bytes).map(|epochs| assert_eq!(&epochs.encode(), bytes)),
