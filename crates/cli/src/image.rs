@@ -443,7 +443,12 @@ fn serve(args: &Serve) -> Outcome {
     }
     // Says what is wrong with the drive in the words of this command.
     let named = Named::of(&args.drive);
-    drop(named.open_with(named.as_a_look(), Store::open_uri)?);
+    let store = named.open_with(named.as_a_look(), Store::open_uri)?;
+    let images = Images::open((*store).clone(), store)?;
+    let names = images.names()?;
+    drop(images);
+    let names = number_of(names.len() as u64, "image");
+    print(format_args!("serving {names} of {} at {}", args.drive, args.socket.display()))?;
     let error = Command::new("nbdkit")
         .args(["--foreground", "--threads", THREADS, "--unix"])
         .arg(&args.socket)
