@@ -184,8 +184,10 @@ mod tests {
         [b"s", &size.to_le_bytes()[..]].concat()
     }
 
+    type Parsed = (Front, Vec<(Record, Vec<u8>)>);
+
     /// The front and the changes, with their bytes; else the sentence.
-    fn read(mut bytes: &[u8]) -> Result<(Front, Vec<(Record, Vec<u8>)>), String> {
+    fn read(mut bytes: &[u8]) -> Result<Parsed, String> {
         let text = |error: Error| error.to_string();
         let (mut stream, front) = Stream::new(&mut bytes, "a").map_err(text)?;
         let mut all = Vec::new();
@@ -220,6 +222,21 @@ mod tests {
         for len in 0..whole.len() {
             assert!(read(&whole[..len]).is_err_and(|why| why.contains("ends in the middle")), "{len}");
             fuzz(&whole[..len]);
+        }
+    }
+
+    #[test]
+    fn changed_streams_are_refused_or_in_their_bounds() {
+        use rand::{Rng, SeedableRng};
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
+        let parts = [&size(10)[..], b"t\x01\0\0\0x", &change(b"w", 3, 2, b"hi"), &change(b"z", 0, 10, b""), b"e"];
+        for _ in 0..50_000 {
+            let mut bytes = stream(&[&parts[..2].concat(), parts[rng.random_range(0..5)], &parts[2..].concat()]);
+            for _ in 0..rng.random_range(0..4) {
+                let at = rng.random_range(DIFF_MAGIC.len()..bytes.len());
+                bytes[at] = if rng.random() { rng.random() } else { b"ftswze\0\xff"[rng.random_range(0..8)] };
+            }
+            fuzz(&bytes);
         }
     }
 
