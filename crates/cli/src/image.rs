@@ -347,7 +347,7 @@ fn stat(args: &Image) -> Outcome {
     }
     let Stat { image, store } = stat;
     let snapshots = number_of(image.snapshots, "snapshot");
-    print(format_args!("{}: {} with {snapshots}, limited to {}", image.name, size(image.size), limits(image.limits)))?;
+    print(format_args!("{}: {} with {snapshots}, {}", image.name, size(image.size), limits(image.limits)))?;
     if let Some(taken) = image.taken {
         let age = number_of(taken.age, "second");
         print(format_args!("takes {}, and {} for snapshots, {age} ago", size(taken.used), size(taken.kept)))?;
@@ -402,7 +402,7 @@ fn limits(limits: Limits) -> String {
     let iops = iops.map(|iops| format!("{}/s", number_of(iops, "request")));
     let bandwidth = bandwidth.map(|bytes| format!("{}/s", size(bytes)));
     let all: Vec<String> = [used, iops, bandwidth].into_iter().flatten().collect();
-    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+    if all.is_empty() { "no limits".to_owned() } else { format!("limited to {}", all.join(", ")) }
 }
 
 /// What `ls` says of limits, behind the rest.
@@ -443,7 +443,7 @@ fn serve(args: &Serve) -> Outcome {
     }
     // Says what is wrong with the drive in the words of this command.
     let named = Named::of(&args.drive);
-    let store = named.open_with(named.as_a_look(), Store::open_uri)?;
+    let store = named.open_in_front(named.as_a_look(), Store::open_uri)?;
     let images = Images::open((*store).clone(), store)?;
     let names = images.names()?;
     drop(images);

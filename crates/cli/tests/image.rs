@@ -199,4 +199,7 @@ fn what_makes_no_sense_is_one_sentence() {
     let plugin = at.host("none.so");
     let words = ["image", "serve", &at.host("none.img"), "--socket", &at.host("s"), "--plugin", &plugin];
     says(&fails(at.run(&words), 1), &["none.img"]);
+    // Whoever is started by it gives metrics: of these it says nothing.
+    let output = at.command(&words).env("IMBREX_METRICS", "1").output().unwrap();
+    says(&fails(output, 1), &["none.img"]);
 }
