@@ -82,7 +82,7 @@ fn limits_are_kept_with_an_image_and_shown() {
 
 /// This process serves the images, as nbdkit does.
 fn served(at: &Place) -> (Images, Control) {
-    let store = Store::open_uri(&format!("imbrex://{}?survivor-size=1M&memtable=256K", at.drive()), &[]).unwrap();
+    let store = Store::open_uri(&format!("imbrex://{}?survivor=off&memtable=256K", at.drive()), &[]).unwrap();
     let images = Images::open((*store).clone(), store).unwrap();
     let about = std::fs::metadata(&at.path).unwrap();
     let socket = at.host(&format!("imbrex-images-{}/{:x}-{:x}", about.uid(), about.dev(), about.ino()));
