@@ -245,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn extent(at: u32, blocks: u32, onode: u64, number: u64, first: u32) -> Extent {
-        Extent { at, blocks, blob: BlobId { onode, number }, first, packed: number % 5 == 0 }
+        Extent { at, blocks, blob: BlobId { onode, number }, first, packed: number.is_multiple_of(5) }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Options {
     pub volume: VolumeOptions,
 }
 
+/// Figures of an open store, and those that every engine has.
+pub type Metrics = shell::Metrics<Usage>;
 /// Figures that do not keep a store open.
 pub type Watch = shell::Watch<Usage>;
 
@@ -200,6 +202,11 @@ impl Store {
     /// Those of [`Store::open`]; `Misuse` where the URI makes no sense.
     pub fn open_uri(uri: &str, more: &[(&str, &str)]) -> Result<Store> {
         Shell::open_uri(uri, more, &mut ()).map(Store)
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Volume {
+        &self.0.volume
     }
 
     /// Figures that do not keep it open.

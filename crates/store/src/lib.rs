@@ -16,7 +16,7 @@
 mod engine;
 mod metadata;
 
-pub use engine::{Options, Store, Watch};
+pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::{
     BlueStore, CollectionId, Hint, ObjectId, Page, Pair, Report, Stat, Survives, Ticket, Transaction, Usage,
 };
