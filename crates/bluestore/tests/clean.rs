@@ -2,21 +2,17 @@
 
 mod support;
 
-use imbrex_bluestore::{CollectionId, Compression, Fullness, ObjectId, Options, Transaction};
+use imbrex_bluestore::{CollectionId, Fullness, ObjectId, Options, Transaction};
 use imbrex_device::{Code, Drive};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Hook, Hooked, config, content, few_active, format, open_with};
+use support::{Hook, Hooked, config, content, few_active, format, open_with, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const BLOCK: u64 = 4096;
-
-fn options() -> Options {
-    Options { compression: Compression::Off, ..support::options() }
-}
 
 fn drive(zones: u64) -> Drive {
     let config =
