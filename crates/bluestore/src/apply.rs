@@ -246,6 +246,7 @@ fn spans(first: u64, end: u64, mut each: impl FnMut(u64, u32, u32) -> Result<()>
 
 fn write(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u8]) -> Result<()> {
     let end = end(draft, offset, bytes.len() as u64)?;
+    draft.brings_bytes();
     put_bytes(draft, object, offset, bytes)?;
     let size = object.onode.size.max(end);
     draft.resize(object, size);
@@ -354,6 +355,7 @@ fn put_blob(
 
 /// Bytes that were read before are written anew, as few blobs that go to zones one behind the other. What has changed since, or is shared, stays as it is.
 fn rewrite(draft: &mut Draft<'_>, object: &mut Object, blocks: &Range<u64>, read: &Fragments) -> Result<()> {
+    draft.brings_bytes();
     for span in draft.spans(object, blocks.start / SPAN, blocks.end.div_ceil(SPAN))? {
         let begin = span * SPAN;
         let mut groups: Vec<(u32, Vec<u8>)> = Vec::new();
@@ -480,6 +482,9 @@ fn clone_range(
     let (first, last) = shared(offset, len, at).unwrap_or((offset, offset));
     check_copied(draft, len - (last - first))?;
     for (begin, end) in [(offset, first), (last, offset + len)] {
+        if begin < end {
+            draft.brings_bytes();
+        }
         let bytes = bytes(draft, from, begin, end)?;
         put_bytes(draft, to, at + (begin - offset), &bytes)?;
     }
@@ -529,6 +534,7 @@ fn share(
 fn clone_range_within(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64, at: u64) -> Result<()> {
     let stop = end(draft, at, len)?;
     check_copied(draft, len)?;
+    draft.brings_bytes();
     let bytes = bytes(draft, object, offset, offset + len)?;
     put_bytes(draft, object, at, &bytes)?;
     let size = object.onode.size.max(stop);

@@ -175,6 +175,14 @@ fn beyond_its_limit_a_store_takes_what_makes_room() {
     store.commit(also).unwrap();
     assert!(store.read(ALL, &object(1), 0, 200_000).unwrap() == content(200_000, 1));
     put(1, 200_000).unwrap();
+    // So does what cuts a block, which is written anew.
+    for len in [100_000, 4096] {
+        (0..200).map(|n| put(len * 1000 + n, len)).find_map(Result::err).expect("it is full again");
+    }
+    let mut cut = Transaction::new();
+    cut.truncate(ALL, &object(6), 100_001).zero(ALL, &object(7), 5000, 100_000);
+    store.commit(cut).unwrap();
+    assert!(store.read(ALL, &object(6), 0, u64::MAX).unwrap() == content(200_000, 6)[..100_001]);
     drop(store);
     // Who opens it with another limit has more room.
     let store = open_with(&drive, Exec::Inline, Options { full: 80, ..limits }).unwrap();
