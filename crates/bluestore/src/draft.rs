@@ -317,12 +317,13 @@ impl<'a> Draft<'a> {
         };
         let deferred = if pending { 0 } else { count(blob.deferred()) };
         let waited = !waiting.is_empty();
-        waiting.extend(self.counts.remove(&id).into_iter().flatten());
+        waiting.extend(self.counts.get(&id).into_iter().flatten());
         let mut dead = Vec::new();
         for change in &waiting {
             dead.extend(count_one(self.core, &mut blob, *change)?);
         }
         self.dead.extend(dead);
+        self.counts.remove(&id);
         if waited {
             self.counted.push(id);
         }
