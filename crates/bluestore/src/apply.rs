@@ -518,16 +518,17 @@ fn share(
     }
     // Before others go, so that nothing dies between.
     parts.iter().try_for_each(|(_, part)| draft.name(part))?;
-    let (begin, end) = (goal, goal + (last - first));
+    let (begin, end, mut cut) = (goal, goal + (last - first), Vec::new());
     for span in draft.spans(to, begin / SPAN, end.div_ceil(SPAN))? {
         let (low, high) = (begin.max(span * SPAN) - span * SPAN, end.min((span + 1) * SPAN) - span * SPAN);
+        cut.extend(draft.packed(to, span, low as u32, high as u32)?.into_iter().map(|blob| (span, blob)));
         punch(draft, to, span, low as u32, high as u32)?;
     }
     for (span, part) in parts {
         draft.span(to, span)?.insert(part);
         to.change(span);
     }
-    Ok(())
+    cut.into_iter().try_for_each(|(span, blob)| compact(draft, to, span, blob))
 }
 
 /// Within one object, of ranges that do not overlap: bytes are copied.

@@ -232,3 +232,25 @@ fn a_full_store_takes_zeros_in_the_middle_of_what_is_compressed() {
         checked(&store);
     }
 }
+
+#[test]
+fn what_another_range_takes_the_place_of_takes_no_more_room() {
+    let (_, drive) = made();
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
+    let mut bytes = noise(128 << 10, 9);
+    bytes[..20 << 10].fill(1);
+    wrote(&store, b"a", 0, &bytes);
+    let whole = store.usage().stored;
+    assert!(whole < 128 << 10);
+    wrote(&store, b"b", 0, &noise(124 << 10, 3));
+    let mut range = Transaction::new();
+    range.clone_range(C, &id(b"b"), &id(b"a"), (0, 124 << 10, 0));
+    store.commit(range).unwrap();
+    bytes[..124 << 10].copy_from_slice(&noise(124 << 10, 3));
+    let usage = store.usage();
+    assert!(usage.stored <= (128 << 10) + 4096 * usage.uncounted, "{usage:?}");
+    assert!(store.read(C, &id(b"a"), 0, u64::MAX).unwrap() == bytes);
+    checked(&store);
+}
