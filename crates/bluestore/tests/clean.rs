@@ -308,3 +308,40 @@ fn headers_are_read_whatever_is_behind_them() {
         assert!(store.read(ALL, &object(n), 0, BLOCK * 2).unwrap() == content(8192, n as u8));
     }
 }
+
+/// A callback may queue, and whoever queues may have to clean. So nobody is told in the middle of a step.
+#[test]
+fn a_callback_that_queues_while_somebody_cleans_does_not_wait_for_itself() {
+    let drive = drive(24);
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, full: 100, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let mut n = 0;
+    while store.usage().free > 2 << 20 {
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(ALL, &object(n), 0, &content(64 << 10, 1)))).unwrap();
+        n += 1;
+    }
+    let mut remove = Transaction::new();
+    (0..n).filter(|n| n % 8 > 2).for_each(|n| _ = remove.remove(ALL, &object(n)));
+    store.commit(remove).unwrap();
+    store.pack().unwrap();
+    let (told, tells) = std::sync::mpsc::channel();
+    let (other, ended) = (store.clone(), told.clone());
+    let mut touch = Transaction::new();
+    touch.touch(ALL, &object(1 << 32)).on_commit(move |_| {
+        let mut write = Transaction::new();
+        write.write(ALL, &object(2 << 32), 0, &content(64 << 10, 2));
+        // In the middle of a step the copies have taken one of the last zones.
+        told.send(other.queue(write).is_ok()).unwrap();
+    });
+    store.queue(touch).unwrap();
+    let cleans = store.clone();
+    std::thread::spawn(move || ended.send(cleans.clean(4 << 20).is_ok()).unwrap());
+    let waits = std::time::Duration::from_secs(60);
+    // The callback, and whoever cleaned.
+    assert_eq!([tells.recv_timeout(waits), tells.recv_timeout(waits)], [Ok(true); 2]);
+    store.sync().unwrap();
+    let report = store.check(true).unwrap();
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
