@@ -246,6 +246,7 @@ fn spans(first: u64, end: u64, mut each: impl FnMut(u64, u32, u32) -> Result<()>
 
 fn write(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u8]) -> Result<()> {
     let end = end(draft, offset, bytes.len() as u64)?;
+    draft.brings_bytes();
     put_bytes(draft, object, offset, bytes)?;
     let size = object.onode.size.max(end);
     draft.resize(object, size);
@@ -281,8 +282,11 @@ fn put_bytes(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u
 
 /// A part of a compressed blob was overwritten, and all that is stored of it stays. Where the rest takes no more room by itself it is written anew. So an object never takes more than its size.
 ///
-/// Whoever overwrites a part of what is damaged asks for none of it, and it stays.
+/// Whoever overwrites a part of what is damaged asks for none of it, and it stays. So does the rest where there is no room for it.
 fn compact(draft: &mut Draft<'_>, object: &mut Object, span: u64, blob: BlobId) -> Result<()> {
+    if draft.is_tight() {
+        return Ok(());
+    }
     match rest_of(draft, object, span, blob) {
         Err(error) if is_of_bytes(&error) => Ok(()),
         rest => rest?.into_iter().try_for_each(|(at, bytes)| put_blobs(draft, object, (span, at), bytes, May::Wait)),
@@ -354,6 +358,7 @@ fn put_blob(
 
 /// Bytes that were read before are written anew, as few blobs that go to zones one behind the other. What has changed since, or is shared, stays as it is.
 fn rewrite(draft: &mut Draft<'_>, object: &mut Object, blocks: &Range<u64>, read: &Fragments) -> Result<()> {
+    draft.brings_bytes();
     for span in draft.spans(object, blocks.start / SPAN, blocks.end.div_ceil(SPAN))? {
         let begin = span * SPAN;
         let mut groups: Vec<(u32, Vec<u8>)> = Vec::new();
@@ -480,6 +485,9 @@ fn clone_range(
     let (first, last) = shared(offset, len, at).unwrap_or((offset, offset));
     check_copied(draft, len - (last - first))?;
     for (begin, end) in [(offset, first), (last, offset + len)] {
+        if begin < end {
+            draft.brings_bytes();
+        }
         let bytes = bytes(draft, from, begin, end)?;
         put_bytes(draft, to, at + (begin - offset), &bytes)?;
     }
@@ -513,22 +521,24 @@ fn share(
     }
     // Before others go, so that nothing dies between.
     parts.iter().try_for_each(|(_, part)| draft.name(part))?;
-    let (begin, end) = (goal, goal + (last - first));
+    let (begin, end, mut cut) = (goal, goal + (last - first), Vec::new());
     for span in draft.spans(to, begin / SPAN, end.div_ceil(SPAN))? {
         let (low, high) = (begin.max(span * SPAN) - span * SPAN, end.min((span + 1) * SPAN) - span * SPAN);
+        cut.extend(draft.packed(to, span, low as u32, high as u32)?.into_iter().map(|blob| (span, blob)));
         punch(draft, to, span, low as u32, high as u32)?;
     }
     for (span, part) in parts {
         draft.span(to, span)?.insert(part);
         to.change(span);
     }
-    Ok(())
+    cut.into_iter().try_for_each(|(span, blob)| compact(draft, to, span, blob))
 }
 
 /// Within one object, of ranges that do not overlap: bytes are copied.
 fn clone_range_within(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64, at: u64) -> Result<()> {
     let stop = end(draft, at, len)?;
     check_copied(draft, len)?;
+    draft.brings_bytes();
     let bytes = bytes(draft, object, offset, offset + len)?;
     put_bytes(draft, object, at, &bytes)?;
     let size = object.onode.size.max(stop);

@@ -374,7 +374,8 @@ impl Blob {
             if refs > 0 {
                 if let Some(zone) = from.small::<u32>()?.checked_sub(1) {
                     let (block, life) = (from.small::<u32>()?, from.u32()?);
-                    block.checked_add(MAX_BLOCKS)?;
+                    // No zone has as many blocks, and sums of places are numbers.
+                    (block < 1 << 31).then_some(())?;
                     place = Some(Place { zone, block, life });
                 }
                 for _ in 0..n {
@@ -461,6 +462,16 @@ mod tests {
         assert!(Blob::decode(&record).is_some());
         record[1] -= 1;
         assert_eq!(Blob::decode(&record), None);
+    }
+
+    #[test]
+    fn a_place_behind_any_zone_is_refused() {
+        let mut blob = Blob::new(0, 0, &bytes(9));
+        blob.name(0, 9);
+        blob.put(0, 9, at((1 << 31) - 1));
+        assert!(Blob::decode(&blob.encode()).is_some());
+        blob.relocate(0, 9, at((1 << 31) - 1), at(u32::MAX - MAX_BLOCKS));
+        assert_eq!(Blob::decode(&blob.encode()), None);
     }
 
     #[test]

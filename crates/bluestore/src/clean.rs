@@ -42,7 +42,9 @@ impl Core {
     /// # Errors
     /// Those of [`Core::keep`], and of a victim where no other gave anything.
     pub fn clean(&self, goal: Goal, most: u64) -> Result<Cleaned> {
-        let cleaned = self.cleaner.clean(self, goal, most)?;
+        let cleaned = self.cleaner.clean(self, goal, most);
+        self.tell();
+        let cleaned = cleaned?;
         self.collect();
         Ok(cleaned)
     }
@@ -52,7 +54,9 @@ impl Core {
         if !self.cleaner.is_due() {
             return Ok(());
         }
-        self.cleaner.clean_ahead(self, attended)?;
+        let cleaned = self.cleaner.clean_ahead(self, attended);
+        self.tell();
+        cleaned?;
         self.collect();
         Ok(())
     }
@@ -253,7 +257,7 @@ impl Residents for Core {
 
     fn commit(&self) -> Result<()> {
         let kept = self.state().kept;
-        Core::commit(self, kept)
+        self.commit_quietly(kept)
     }
 
     fn settle(&self) {

@@ -77,16 +77,24 @@ impl Core {
     /// # Errors
     /// As [`Core::keep`].
     pub fn commit(&self, group: u64) -> Result<()> {
+        let done = self.commit_quietly(group);
+        self.tell();
+        done
+    }
+
+    /// The same; callbacks are told later. A step of the cleaner ends before, since a callback may queue, and whoever queues may have to clean.
+    ///
+    /// # Errors
+    /// As [`Core::keep`].
+    pub fn commit_quietly(&self, group: u64) -> Result<()> {
         let leading = self.syncing.take_unless(|| self.reached(group, |state| state.durable));
-        let done = match leading {
-            Ok(done) => return done,
+        match leading {
+            Ok(done) => done,
             Err(taken) => {
                 let _leading = Leading(self, taken);
                 self.keep_quietly(group).and_then(|()| self.sync_kept())
             }
-        };
-        self.tell();
-        done
+        }
     }
 
     /// Packs deferred blobs, if there are any, and commits what has gathered. False: there was nothing to do.
@@ -163,7 +171,7 @@ impl Core {
     }
 
     /// Calls callbacks of groups that have ended, in their order. Nobody has the right to commit meanwhile, so a callback may queue and commit.
-    fn tell(&self) {
+    pub fn tell(&self) {
         loop {
             let (told, done) = {
                 let mut telling = lock(&self.telling);
@@ -186,16 +194,13 @@ impl Core {
         Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")
     }
 
-    /// Moves what stands in one zone elsewhere, with what has gathered. Returns how many blocks have moved.
+    /// Moves what stands in one zone elsewhere, with what has gathered. Returns how many blocks have moved. Callbacks are told later, as by [`Core::commit_quietly`].
     ///
     /// # Errors
     /// As [`Core::keep`].
     pub fn move_out(&self, todo: Vec<Todo>) -> Result<u64> {
-        let leading = Leading(self, self.committing.take());
-        let moved = self.commit_one(Also::Move(todo));
-        drop(leading);
-        self.tell();
-        moved
+        let _leading = Leading(self, self.committing.take());
+        self.commit_one(Also::Move(todo))
     }
 
     /// Returns how many blocks have moved.

@@ -95,7 +95,9 @@ struct Window {
     stretches: Vec<(ObjectId, Range<u64>)>,
     pieces: Vec<Piece>,
     blobs: HashMap<BlobId, Blob>,
+    /// Blocks that are stored of them, and those that are in memory when they are read: what is compressed is not so there.
     blocks: u64,
+    memory: u64,
 }
 
 /// See [`BlueStore::defragment`].
@@ -112,7 +114,7 @@ pub(crate) fn defragment(
         let mut next = Some(0);
         while let Some(first) = next {
             next = plan(store.core(), collection, object, first, (&mut window, &mut done))?;
-            if window.blocks * BLOCK >= memory {
+            if window.memory * BLOCK >= memory {
                 write(store, collection, std::mem::take(&mut window), &mut done)?;
             }
         }
@@ -120,6 +122,30 @@ pub(crate) fn defragment(
     write(store, collection, window, &mut done)?;
     store.sync()?;
     Ok(done)
+}
+
+/// The grains of these blocks, which begin and end with some.
+fn grains(blob: &Blob, blocks: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let all = 1 << blob.grain();
+    blocks.clone().step_by(all as usize).map(move |first| first..(first + all).min(blocks.end))
+}
+
+/// Adds a piece to others; where it goes on where the last one ends they are one.
+fn add(pieces: &mut Vec<Piece>, new: Piece) {
+    match pieces.last_mut() {
+        Some(last)
+            if (last.id, last.first + last.blocks) == (new.id, new.first)
+                && Place { block: last.place.block + last.blocks, ..last.place } == new.place =>
+        {
+            last.blocks += new.blocks;
+        }
+        _ => pieces.push(new),
+    }
+}
+
+/// Blocks of memory that a piece takes when it was read.
+fn in_memory(blob: &Blob, piece: &Piece) -> u32 {
+    if blob.blocks == blob.named { piece.blocks } else { blob.named }
 }
 
 /// Looks at a stretch of an object. Returns where the next one begins, if there is one.
@@ -150,18 +176,22 @@ fn plan(
             continue;
         }
         let (from, len) = blob.whole(extent.first, extent.blocks);
-        if !seen.insert((extent.blob, from)) {
-            // Grains of which another extent has a part.
-            continue;
-        }
         for run in blob.find(from, len).into_iter().flatten() {
-            let piece = |place| Piece { id: extent.blob, first: run.first, blocks: run.blocks, place };
-            pieces.extend(run.place.map(piece));
+            let Some(place) = run.place else { continue };
+            for part in grains(blob, run.first..run.first + run.blocks) {
+                // Another extent has a part of it.
+                if !seen.insert((extent.blob, part.start)) {
+                    continue;
+                }
+                let place = Place { block: place.block + part.start - run.first, ..place };
+                add(&mut pieces, Piece { id: extent.blob, first: part.start, blocks: part.end - part.start, place });
+            }
         }
     }
     if is_fragmented(&pieces) {
         done.left += shared;
         window.blocks += pieces.iter().map(|piece| u64::from(piece.blocks)).sum::<u64>();
+        window.memory += pieces.iter().map(|piece| u64::from(in_memory(&blobs[&piece.id], piece))).sum::<u64>();
         window.pieces.append(&mut pieces);
         window.blobs.extend(blobs);
         window.stretches.push((object.clone(), blocks.clone()));

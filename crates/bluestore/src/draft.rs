@@ -73,6 +73,8 @@ pub(crate) struct Draft<'a> {
     fresh: Vec<Fresh>,
     dead: Vec<(Place, u32)>,
     pub sums: Sums,
+    /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
+    brings: bool,
     next: u64,
     version: u64,
 }
@@ -129,13 +131,24 @@ impl<'a> Draft<'a> {
             fresh: Vec::new(),
             dead: Vec::new(),
             sums: Sums::default(),
+            brings: false,
             next,
             version,
         }
     }
 
+    /// It was tried before, and had no room.
+    pub fn is_tight(&self) -> bool {
+        self.when == Counts::AtOnce
+    }
+
     pub fn refuse(&self, code: Code, sentence: impl Into<Arc<str>>) -> Error {
         self.core.refuse(code, sentence)
+    }
+
+    /// It is refused where the store is full.
+    pub fn brings_bytes(&mut self) {
+        self.brings = true;
     }
 
     pub fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -309,12 +322,13 @@ impl<'a> Draft<'a> {
         };
         let deferred = if pending { 0 } else { count(blob.deferred()) };
         let waited = !waiting.is_empty();
-        waiting.extend(self.counts.remove(&id).into_iter().flatten());
+        waiting.extend(self.counts.get(&id).into_iter().flatten());
         let mut dead = Vec::new();
         for change in &waiting {
             dead.extend(count_one(self.core, &mut blob, *change)?);
         }
         self.dead.extend(dead);
+        self.counts.remove(&id);
         if waited {
             self.counted.push(id);
         }
@@ -495,7 +509,7 @@ impl<'a> Draft<'a> {
         let more = blocks + self.sums.deferred.max(0) as u64;
         let need = if blocks > 0 { blocks + Core::overhead(self.fresh.len() as u64) } else { 0 };
         if more > 0
-            && let Err(error) = self.core.make_room(need + self.sums.deferred.max(0) as u64)
+            && let Err(error) = self.core.make_room(need + self.sums.deferred.max(0) as u64, self.brings)
         {
             return Err((error, callbacks));
         }

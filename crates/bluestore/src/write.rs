@@ -243,12 +243,14 @@ impl Core {
         }
     }
 
-    /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them.
+    /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them. `limited`: no more than the store's options say.
     ///
     /// # Errors
     /// `NoSpace`: [`Fault::NoSpace`] where cleaning may make room.
-    pub fn make_room(&self, blocks: u64) -> Result<()> {
-        self.check_full(blocks)?;
+    pub fn make_room(&self, blocks: u64, limited: bool) -> Result<()> {
+        if limited {
+            self.check_full(blocks)?;
+        }
         let mut state = self.state();
         let before = state.room.reserved.len();
         while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len()) {

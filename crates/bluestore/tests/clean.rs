@@ -189,6 +189,14 @@ fn beyond_its_limit_a_store_takes_what_makes_room() {
     store.commit(also).unwrap();
     assert!(store.read(ALL, &object(1), 0, 200_000).unwrap() == content(200_000, 1));
     put(1, 200_000).unwrap();
+    // So does what cuts a block, which is written anew.
+    for len in [100_000, 4096] {
+        (0..200).map(|n| put(len * 1000 + n, len)).find_map(Result::err).expect("it is full again");
+    }
+    let mut cut = Transaction::new();
+    cut.truncate(ALL, &object(6), 100_001).zero(ALL, &object(7), 5000, 100_000);
+    store.commit(cut).unwrap();
+    assert!(store.read(ALL, &object(6), 0, u64::MAX).unwrap() == content(200_000, 6)[..100_001]);
     drop(store);
     // Who opens it with another limit has more room.
     let store = open_with(&drive, Exec::Inline, Options { full: 80, ..limits }).unwrap();
@@ -313,4 +321,41 @@ fn headers_are_read_whatever_is_behind_them() {
     for n in [0, 2] {
         assert!(store.read(ALL, &object(n), 0, BLOCK * 2).unwrap() == content(8192, n as u8));
     }
+}
+
+/// A callback may queue, and whoever queues may have to clean. So nobody is told in the middle of a step.
+#[test]
+fn a_callback_that_queues_while_somebody_cleans_does_not_wait_for_itself() {
+    let drive = drive(24);
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, full: 100, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let mut n = 0;
+    while store.usage().free > 2 << 20 {
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(ALL, &object(n), 0, &content(64 << 10, 1)))).unwrap();
+        n += 1;
+    }
+    let mut remove = Transaction::new();
+    (0..n).filter(|n| n % 8 > 2).for_each(|n| _ = remove.remove(ALL, &object(n)));
+    store.commit(remove).unwrap();
+    store.pack().unwrap();
+    let (told, tells) = std::sync::mpsc::channel();
+    let (other, ended) = (store.clone(), told.clone());
+    let mut touch = Transaction::new();
+    touch.touch(ALL, &object(1 << 32)).on_commit(move |_| {
+        let mut write = Transaction::new();
+        write.write(ALL, &object(2 << 32), 0, &content(64 << 10, 2));
+        // In the middle of a step the copies have taken one of the last zones.
+        told.send(other.queue(write).is_ok()).unwrap();
+    });
+    store.queue(touch).unwrap();
+    let cleans = store.clone();
+    std::thread::spawn(move || ended.send(cleans.clean(4 << 20).is_ok()).unwrap());
+    let waits = std::time::Duration::from_secs(60);
+    // The callback, and whoever cleaned.
+    assert_eq!([tells.recv_timeout(waits), tells.recv_timeout(waits)], [Ok(true); 2]);
+    store.sync().unwrap();
+    let report = store.check(true).unwrap();
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }

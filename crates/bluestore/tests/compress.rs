@@ -186,3 +186,71 @@ fn a_damaged_byte_of_a_compressed_blob_fails_its_blocks_and_no_others() {
     }
     assert!(hit >= 8 && fine > 7 * hit, "{hit} {fine}");
 }
+
+/// Bytes that nothing makes shorter.
+fn noise(len: u64, seed: u64) -> Vec<u8> {
+    let mut random = seed;
+    let one = |_| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 56) as u8
+    };
+    (0..len).map(one).collect()
+}
+
+/// What goes of a compressed blob has the rest written anew. That is no reason to refuse it.
+#[test]
+fn a_full_store_takes_zeros_in_the_middle_of_what_is_compressed() {
+    // By its limit, and since no zone is free.
+    for full in [50, 100] {
+        let (_, drive) = made();
+        let options = Options { defer_below: 0, full, ..packed() };
+        let store = open_with(&drive, Exec::Inline, options).unwrap();
+        let mut begin = Transaction::new();
+        store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
+        let mut bytes = noise(8 << 20, 9);
+        bytes.chunks_mut(128 << 10).for_each(|part| part[..40 << 10].fill(1));
+        wrote(&store, b"a", 0, &bytes);
+        let mut fill = |len: u64| {
+            (0..3000u64).find_map(|n| {
+                let mut write = Transaction::new();
+                write.write(C, &id(&[&len.to_le_bytes()[..], &n.to_le_bytes()].concat()), 0, &noise(len, 1));
+                store.commit(write).err()
+            })
+        };
+        assert!([1 << 20, 64 << 10, 4096].into_iter().filter_map(&mut fill).all(|error| error.code() == Code::NoSpace));
+        let before = store.usage();
+        for part in 0..64usize {
+            let at = (part << 17) + (48 << 10);
+            let mut zero = Transaction::new();
+            zero.zero(C, &id(b"a"), at as u64, 80 << 10);
+            store
+                .commit(zero)
+                .unwrap_or_else(|error| panic!("{full}, {part}: {error}, {before:?}, {:?}", store.usage()));
+            bytes[at..at + (80 << 10)].fill(0);
+        }
+        assert!(store.read(C, &id(b"a"), 0, u64::MAX).unwrap() == bytes);
+        checked(&store);
+    }
+}
+
+#[test]
+fn what_another_range_takes_the_place_of_takes_no_more_room() {
+    let (_, drive) = made();
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..packed() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
+    let mut bytes = noise(128 << 10, 9);
+    bytes[..20 << 10].fill(1);
+    wrote(&store, b"a", 0, &bytes);
+    let whole = store.usage().stored;
+    assert!(whole < 128 << 10);
+    wrote(&store, b"b", 0, &noise(124 << 10, 3));
+    let mut range = Transaction::new();
+    range.clone_range(C, &id(b"b"), &id(b"a"), (0, 124 << 10, 0));
+    store.commit(range).unwrap();
+    bytes[..124 << 10].copy_from_slice(&noise(124 << 10, 3));
+    let usage = store.usage();
+    assert!(usage.stored <= (128 << 10) + 4096 * usage.uncounted, "{usage:?}");
+    assert!(store.read(C, &id(b"a"), 0, u64::MAX).unwrap() == bytes);
+    checked(&store);
+}

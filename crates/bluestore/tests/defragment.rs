@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, CollectionId, Defragmented, ObjectId, Transaction};
+use imbrex_bluestore::{BlueStore, CollectionId, Compression, Defragmented, Hint, ObjectId, Options, Transaction};
 use imbrex_device::{AlignedBuf, Cause, Code, Drive, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
@@ -182,4 +182,59 @@ fn what_is_written_in_the_middle_counts() {
         }
         checked(&store);
     }
+}
+
+/// Checksums of an immutable object are for 128 KiB each, and extents that were cut have parts of one.
+#[test]
+fn long_grains_that_were_cut_are_written_once_and_for_all() {
+    let (_, drive) = made(&large());
+    let store = open_with(&drive, Exec::Inline, options()).unwrap();
+    let mut all = content(4 << 20, 1);
+    let mut begin = Transaction::new();
+    begin.create_collection(C, 0).hint(C, &id(b"a"), Hint { immutable: true, ..Hint::default() });
+    begin.write(C, &id(b"a"), 0, &all);
+    store.commit(begin).unwrap();
+    for n in 0..16 {
+        let (at, new) = ((n << 18) + 8192, content(4096, n as u8));
+        all[at..at + 4096].copy_from_slice(&new);
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(C, &id(b"a"), at as u64, &new))).unwrap();
+        while store.pack().unwrap() {}
+    }
+    let done = store.defragment(C, &[id(b"a")], MEMORY).unwrap();
+    assert_eq!((done.looked, done.left), (4 << 20, 0));
+    while store.pack().unwrap() {}
+    // Nothing of what was written first is there any more.
+    assert_eq!(store.usage().stored, 4 << 20, "{done:?}");
+    assert!(store.read(C, &id(b"a"), 0, u64::MAX).unwrap() == all);
+    checked(&store);
+}
+
+/// What is compressed is not so in memory.
+#[test]
+fn memory_is_that_of_what_was_compressed() {
+    let (emulator, drive) = made(&large());
+    let options = Options { compression: Compression::Lz4, defer_below: 0, ..options() };
+    let store = open_with(&drive, Exec::Inline, options).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
+    // A block for 32 each, and those of an object are not side by side.
+    for n in 0..128u64 {
+        for name in [b"a", b"b"] {
+            let mut write = Transaction::new();
+            store.commit(std::mem::take(write.write(C, &id(name), n << 17, &[n as u8; 128 << 10]))).unwrap();
+        }
+        let mut other = Transaction::new();
+        store.commit(std::mem::take(other.write(C, &id(b"c"), n << 16, &content(64 << 10, n as u8)))).unwrap();
+    }
+    emulator.reset_stats();
+    let done = store.defragment(C, &[id(b"a"), id(b"b")], 4 << 20).unwrap();
+    assert_eq!((done.written, done.left), (256 * 4096, 0));
+    // Bytes of 32 MiB: each 4 MiB of them are durable before others are read.
+    let flushes = emulator.stats().total.flushes;
+    assert!(flushes >= 8, "{flushes} flushes");
+    for n in 0..128u64 {
+        assert!(store.read(C, &id(b"b"), n << 17, 128 << 10).unwrap() == [n as u8; 128 << 10]);
+    }
+    checked(&store);
 }
