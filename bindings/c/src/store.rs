@@ -760,7 +760,7 @@ pub unsafe extern "C" fn imbrex_store_stat(
         wanted(out)?;
         // SAFETY: the crate's contract.
         let usage = unsafe { reference(store)? }.store.usage();
-        let Usage { objects, bytes, stored, uncounted, deferred, free, moved } = usage;
+        let Usage { objects, bytes, stored, uncounted, deferred, free, moved, .. } = usage;
         // SAFETY: the crate's contract.
         unsafe { put(out, imbrex_store_usage { objects, bytes, stored, deferred, free, moved, uncounted }) }
     })

@@ -214,16 +214,21 @@ impl Residents for Core {
         let mut read = Vec::new();
         for run in runs {
             let at = run.first as usize * BLOCK as usize;
+            let mut with_others = false;
             if let Some(place) = run.place
                 && let Some(bytes) = lock(&self.cleaning).bytes(place, run.blocks)
-                && blob.verify(run.first, bytes).is_none()
             {
-                all[at..at + bytes.len()].copy_from_slice(bytes);
-                read.push(*run);
-                continue;
+                if blob.verify(run.first, bytes).is_none() {
+                    all[at..at + bytes.len()].copy_from_slice(bytes);
+                    read.push(*run);
+                    continue;
+                }
+                with_others = true;
             }
+            let wanted = (blob, run.first, run.blocks);
+            let alone = if with_others { self.fetch_again(wanted) } else { self.fetch(wanted, None, || Ok(None)) };
             // Bytes that are not those that were written are left where they are, as whoever reads them must be told.
-            match self.fetch((blob, run.first, run.blocks), None, || Ok(None)) {
+            match alone {
                 Ok(Some(bytes)) => {
                     all[at..at + bytes.len()].copy_from_slice(&bytes);
                     read.push(*run);

@@ -8,10 +8,11 @@
 //!
 //! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
-use crate::blob::{BLOCK, Blob, BlobId, Place};
+use crate::blob::{BLOCK, Blob, BlobId};
 use crate::cleaning::{self, Memory};
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
+use crate::fetch::Again;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::lock::lock;
@@ -19,7 +20,7 @@ use crate::onode::Onode;
 use crate::right::{Right, Taken};
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
-use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -188,6 +189,8 @@ pub(crate) struct Core {
     pub telling: Mutex<Telling>,
     pub cleaner: Cleaner,
     pub cleaning: Mutex<Memory>,
+    /// What was read once more.
+    pub again: Again,
 }
 
 /// The right to prepare; given back when dropped.
@@ -228,6 +231,7 @@ impl Core {
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             cleaning: Mutex::default(),
+            again: Again::default(),
         }
     }
 
@@ -384,89 +388,6 @@ impl Core {
             page = if wanted * SPARSE >= page { (2 * page).min(LONGEST) } else { LEAST };
         }
         Ok(found)
-    }
-
-    /// Blocks of a blob. `bytes`: all of it, where it has no place yet; `deferred` gets them, where it has none. `None`: it is not where it was.
-    ///
-    /// # Errors
-    /// `Corrupt` where its bytes are not those that were written.
-    pub fn fetch(
-        &self,
-        (blob, first, blocks): (&Blob, u32, u32),
-        bytes: Option<&[u8]>,
-        deferred: impl Fn() -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<AlignedBuf>> {
-        if u64::from(first) + u64::from(blocks) > u64::from(blob.blocks) || blocks == 0 {
-            return Err(self.corrupt("an extent that ends behind its blob"));
-        }
-        let (from, len) = blob.whole(first, blocks);
-        let Some(runs) = blob.find(from, len) else {
-            return Err(self.corrupt("extents that name a part of a blob that is gone"));
-        };
-        let mut buf = AlignedBuf::zeroed(len as usize * BLOCK as usize);
-        for run in runs {
-            let at = |block: u32| block as usize * BLOCK as usize;
-            let range = at(run.first)..at(run.first + run.blocks);
-            let to = &mut buf[at(run.first - from)..at(run.first + run.blocks - from)];
-            match (bytes, run.place) {
-                (Some(bytes), _) => {
-                    to.copy_from_slice(bytes.get(range).ok_or_else(|| self.corrupt("a blob's length"))?)
-                }
-                (None, None) => {
-                    let Some(bytes) = deferred()? else { return Ok(None) };
-                    to.copy_from_slice(bytes.get(range).ok_or_else(|| self.corrupt("the length of a deferred blob"))?);
-                }
-                (None, Some(place)) => {
-                    if !self.read(place, to)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        if let Some(block) = blob.verify(from, &buf) {
-            let name = self.tenant.volume().name();
-            let error = Error::corrupt(&name, "bytes of an object, which are not those that were written");
-            let place = blob.find(block, 1).and_then(|runs| runs[0].place);
-            return Err(match place {
-                Some(place) => error.at(ZoneId(place.zone), u64::from(place.block) * BLOCK),
-                None => error,
-            });
-        }
-        if (from, len) == (first, blocks) {
-            return Ok(Some(buf));
-        }
-        let mut part = AlignedBuf::zeroed(blocks as usize * BLOCK as usize);
-        let skip = (first - from) as usize * BLOCK as usize;
-        let len = part.len();
-        part.copy_from_slice(&buf[skip..skip + len]);
-        Ok(Some(part))
-    }
-
-    /// Keeps a zone from being freed, until somebody unpins it. False: it is in another life.
-    pub fn pin(&self, zone: u32, life: u32) -> bool {
-        let state = self.state();
-        let there = state.table.get(zone).is_some_and(|z| z.life as u32 == life);
-        if there {
-            // Before anybody can free it.
-            self.tenant.pin(ZoneId(zone));
-        }
-        there
-    }
-
-    /// Reads from a zone. False: it is in another life.
-    fn read(&self, place: Place, out: &mut [u8]) -> Result<bool> {
-        let zone = ZoneId(place.zone);
-        if !self.pin(place.zone, place.life) {
-            return Ok(false);
-        }
-        let at = u64::from(place.block) * BLOCK;
-        let volume = self.tenant.volume();
-        let read = match self.data.in_memory(place.zone, at, out) {
-            true => Ok(()),
-            false => volume.read(out, volume.geometry().start(zone) + at, Tag::new(Cause::UserRead)),
-        };
-        self.tenant.unpin(zone);
-        read.map(|()| true)
     }
 }
 

@@ -212,14 +212,18 @@ fn read_zone(
             let from = (piece.place.block - part.0) as usize * BLOCK as usize;
             let len = piece.blocks as usize * BLOCK as usize;
             let of = bytes.as_ref().and_then(|bytes| bytes.get(from..from + len));
-            if let Some(of) = of.filter(|of| blob.verify(piece.first, of).is_none()) {
-                let mut own = AlignedBuf::zeroed(len);
-                own.copy_from_slice(of);
-                found.0.insert((piece.id, piece.first), own);
-                continue;
-            }
+            let wanted = (blob, piece.first, piece.blocks);
             // Alone, since what is damaged is perhaps another's. It stays where it is, where whoever reads it is told.
-            match core.fetch((blob, piece.first, piece.blocks), None, || Ok(None)) {
+            let alone = match of {
+                Some(of) if blob.verify(piece.first, of).is_none() => {
+                    let mut own = AlignedBuf::zeroed(len);
+                    own.copy_from_slice(of);
+                    Ok(Some(own))
+                }
+                Some(_) => core.fetch_again(wanted),
+                None => core.fetch(wanted, None, || Ok(None)),
+            };
+            match alone {
                 Ok(Some(own)) => drop(found.0.insert((piece.id, piece.first), own)),
                 Ok(None) => {}
                 Err(error) if is_of_bytes(&error) => {}

@@ -14,6 +14,7 @@ mod counts;
 mod data;
 mod defragment;
 mod draft;
+mod fetch;
 mod fuzz;
 mod id;
 pub mod keyvalue;

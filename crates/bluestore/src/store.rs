@@ -66,6 +66,10 @@ pub struct Usage {
     pub free: u64,
     /// Bytes that the cleaner has moved since the opening.
     pub moved: u64,
+    /// How often, since the opening, the drive did not give bytes, or gave others, and gave them when they were read once more.
+    pub read_again: u64,
+    /// How often it did not do so then, either: whoever asked for them got an error.
+    pub read_in_vain: u64,
 }
 
 impl BlueStore {
@@ -393,6 +397,7 @@ impl BlueStore {
     /// How full it is.
     pub fn usage(&self) -> Usage {
         let counts = self.0.tenant.counts();
+        let (read_again, read_in_vain) = self.0.again.counts();
         let state = self.0.state();
         let positive = |n: i64| n.max(0) as u64;
         Usage {
@@ -403,6 +408,8 @@ impl BlueStore {
             deferred: positive(state.sums.deferred) * BLOCK,
             free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
             moved: self.0.cleaner.totals().moved,
+            read_again,
+            read_in_vain,
         }
     }
 

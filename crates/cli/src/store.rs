@@ -368,6 +368,8 @@ fn stat(args: &Look) -> Outcome {
             "deferred_bytes": usage.deferred,
             "uncounted_changes": usage.uncounted,
             "free_bytes": usage.free,
+            "read_again": usage.read_again,
+            "read_in_vain": usage.read_in_vain,
             "collections": collections.iter().map(collection).collect::<Vec<_>>(),
         }));
     }
@@ -377,6 +379,7 @@ fn stat(args: &Look) -> Outcome {
         ("stored on zones", size(usage.stored)),
         ("waiting in the metadata", size(usage.deferred)),
         ("free", size(usage.free)),
+        ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
         ("collections", collections.len().to_string()),
     ]))
 }

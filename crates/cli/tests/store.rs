@@ -60,7 +60,7 @@ fn objects_are_put_listed_read_renamed_cloned_and_deleted() {
     done(at.store("mv", &["copy", "kept"]));
     done(at.store("rm", &["a photo", "note"]));
     assert_eq!(names(&at), [("kept".into(), 9_000_000)]);
-    says(&done(at.store("stat", &[])), &["1 object", "8.6M"]);
+    says(&done(at.store("stat", &[])), &["1 object", "8.6M", "0 with success, 0 in vain"]);
     says(&done(at.store("ls", &[])), &["9000000  kept"]);
     for deep in [&[][..], &["--deep"]] {
         says(&done(at.store("check", deep)), &["nothing is wrong with 1 object"]);
