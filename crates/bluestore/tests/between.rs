@@ -311,6 +311,25 @@ fn changes_of_counts_that_fit_no_record_are_told_and_cost_nothing_else() {
 }
 
 #[test]
+fn a_zone_of_which_no_record_tells_is_looked_at_once() {
+    let a = new(&large(), options());
+    for n in 0..40 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(50_000, n))).unwrap();
+    }
+    let kv = a.kv.clone();
+    let gone = |family: Family| matches!(family, Family::Blobs | Family::Onodes | Family::Statistics);
+    let (_volume, store) = opened_after(a, |map| map.retain(|(family, _), _| !gone(*family)));
+    let (store, looked) = (store.unwrap(), Arc::new(Mutex::new(false)));
+    for first in [true, false] {
+        *looked.lock().unwrap() = false;
+        let to = looked.clone();
+        kv.hook(1, Family::Blobs, move || *to.lock().unwrap() = true);
+        assert_eq!(store.clean(8 << 20).unwrap(), 0);
+        assert_eq!(*looked.lock().unwrap(), first);
+    }
+}
+
+#[test]
 fn a_range_of_nothing_costs_nothing() {
     let a = new(&large(), options());
     does(&a.store, |t| _ = t.touch(ALL, &id("a")).truncate(ALL, &id("a"), 4 << 30)).unwrap();

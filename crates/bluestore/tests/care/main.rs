@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clean;
 mod reads;
 
 use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Transaction};
@@ -130,9 +131,14 @@ fn does(store: &BlueStore, what: impl FnOnce(&mut Transaction)) {
 
 /// Where the drive has a block of these bytes.
 fn place_of(emulator: &Emulator, block: &[u8]) -> Vec<u64> {
+    blocks_that(emulator, |there| *there == *block)
+}
+
+/// Where the drive has such blocks.
+fn blocks_that(emulator: &Emulator, are: impl Fn(&[u8]) -> bool) -> Vec<u64> {
     let (mut found, mut there) = (Vec::new(), AlignedBuf::zeroed(BLOCK as usize));
     for at in (0..u64::from(emulator.geometry().zones) << 20).step_by(BLOCK as usize) {
-        if emulator.read_at(&mut there, at, Cause::Check.into()).is_ok() && there[..] == *block {
+        if emulator.read_at(&mut there, at, Cause::Check.into()).is_ok() && are(&there) {
             found.push(at);
         }
     }
