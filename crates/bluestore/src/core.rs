@@ -205,6 +205,9 @@ pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
 }
 
+/// The command that looks for more damage.
+pub(crate) const CHECK: &str = "imbrex store check";
+
 /// Records of blobs in a page at first, about a block of the key-value store; and at most.
 const LEAST: usize = 64;
 const LONGEST: usize = 128 << 10;
@@ -258,7 +261,7 @@ impl Core {
 
     /// A record that makes no sense.
     pub fn corrupt(&self, what: impl Into<Arc<str>>) -> Error {
-        Error::corrupt(&self.tenant.volume().name(), what)
+        Error::corrupt(&self.tenant.volume().name(), what).checked_by(CHECK)
     }
 
     pub fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {

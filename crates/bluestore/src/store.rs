@@ -5,7 +5,7 @@ use crate::blob::BLOCK;
 use crate::check::{self, Report};
 use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
-use crate::core::{ALL, Core, Deferred, NEXT, Options, State};
+use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State};
 use crate::counts;
 use crate::defragment::{self, Defragmented};
 use crate::draft::{Counts, Draft};
@@ -79,7 +79,7 @@ impl BlueStore {
     /// `Corrupt` where the key-value store is another one's or damaged; those of the drive and of the key-value store.
     pub fn open(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options) -> Result<BlueStore> {
         let volume = tenant.volume();
-        let corrupt = |what: &str| Error::corrupt(&volume.name(), what);
+        let corrupt = |what: &str| Error::corrupt(&volume.name(), what).checked_by(CHECK);
         let super_block = SuperBlock { volume: volume.uuid(), tenant: tenant.owner() };
         match kv.get(Family::Super, ALL)? {
             Some(found) => super_block.check(&found).map_err(|why| Error::unusable(&volume.name(), why))?,
@@ -452,7 +452,8 @@ fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<Table> {
         next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
         for (key, value) in pairs {
             let one = of_zone_key(&key).zip(Zone::decode(&value));
-            let (zone, z) = one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone"))?;
+            let (zone, z) =
+                one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone").checked_by(CHECK))?;
             tenant.adopt(ZoneId(zone))?;
             table.insert(zone, z);
         }

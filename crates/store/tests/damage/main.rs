@@ -134,7 +134,13 @@ fn unread(
     let mut all = Vec::new();
     for (id, object) in found {
         match object {
-            Err(error) if is_damage(error) => all.push(id.clone()),
+            Err(error) if is_damage(error) => {
+                let said = error.to_string();
+                if ["imbrex fs ", "imbrex kv "].iter().any(|other| said.contains(other)) {
+                    return Err(format!("{id}: {said}, which is another engine's"));
+                }
+                all.push(id.clone());
+            }
             Err(error) => return Err(format!("{id}: {error}")),
             Ok(object) if object.as_ref() == model.objects.get(id) => {}
             Ok(object) => {
