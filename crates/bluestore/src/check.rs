@@ -14,6 +14,7 @@ use crate::counts;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
+use crate::rounds::{Rounds, SCRUB};
 use crate::run::RunPiece;
 use crate::table::Sums;
 use imbrex_device::{Cause, Result};
@@ -67,6 +68,7 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
     if deep {
         check.read_headers()?;
     }
+    check.scrub()?;
     check.objects()?;
     check.spans()?;
     check.blobs(deep)?;
@@ -80,6 +82,14 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
 impl Check<'_> {
     fn wrong(&mut self, sentence: impl Into<String>) {
         self.report.wrong.push(sentence.into());
+    }
+
+    fn scrub(&mut self) -> Result<()> {
+        let record = self.core.get(Family::Super, SCRUB)?;
+        if record.is_some_and(|record| Rounds::decode(&record).is_none()) {
+            self.wrong("the record of scrubbing makes no sense");
+        }
+        Ok(())
     }
 
     /// Reads the headers of all runs, zone by zone, until something else stands there.

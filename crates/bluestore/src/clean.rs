@@ -64,7 +64,7 @@ impl Core {
         let places =
             residents.iter().flat_map(|resident| &resident.runs).filter_map(|run| Some((run.place?.block, run.blocks)));
         let parts = joined(places.map(|(block, blocks)| (block, block + blocks)).collect());
-        parts.into_iter().filter_map(|part| Some((part.0, self.read_part(zone, part)?))).collect()
+        parts.into_iter().filter_map(|part| Some((part.0, self.read_part(zone, part, Cause::Cleaning)?))).collect()
     }
 
     /// Lists what lives in zones, in their order: headers of runs say which blobs they had, and records what of them still stands there. Zones have many blobs, whose records are read in one

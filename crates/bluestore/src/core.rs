@@ -18,13 +18,16 @@ use crate::layer::Layer;
 use crate::lock::lock;
 use crate::onode::Onode;
 use crate::right::{Right, Taken};
+use crate::rounds::Rounds;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// How a store works.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,8 @@ pub struct Options {
     pub count_from: usize,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
+    /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
+    pub scrub: Option<Duration>,
 }
 
 impl Options {
@@ -53,7 +58,9 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { defer_below: 64 << 10, pack_from: 8 << 20, gather: 64 << 20, count_from: 64 << 10, attended: false }
+        let scrub = Some(Duration::from_secs(7 * 86_400));
+        let (defer_below, pack_from, gather, count_from) = (64 << 10, 8 << 20, 64 << 20, 64 << 10);
+        Options { defer_below, pack_from, gather, count_from, attended: false, scrub }
     }
 }
 
@@ -191,6 +198,14 @@ pub(crate) struct Core {
     pub cleaning: Mutex<Memory>,
     /// What was read once more.
     pub again: Again,
+    /// Reads of objects since the opening.
+    pub reads: AtomicU64,
+    /// Rounds of the scrub.
+    pub rounds: Mutex<Rounds>,
+    /// Bytes that the round had read when that was written down.
+    pub saved: AtomicU64,
+    /// One step of the scrub at a time.
+    pub scrubbing: Right,
 }
 
 /// The right to prepare; given back when dropped.
@@ -220,7 +235,7 @@ pub(crate) const NEXT: &[u8] = b"next";
 pub(crate) const ALL: &[u8] = b"all";
 
 impl Core {
-    pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, state: State) -> Core {
+    pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, (state, rounds): (State, Rounds)) -> Core {
         let volume = tenant.volume();
         Core {
             tenant: tenant.clone(),
@@ -234,7 +249,11 @@ impl Core {
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             cleaning: Mutex::default(),
-            again: Again::default(),
+            again: Again::after(rounds.again),
+            reads: AtomicU64::new(0),
+            saved: rounds.read.into(),
+            rounds: Mutex::new(rounds),
+            scrubbing: Right::default(),
         }
     }
 

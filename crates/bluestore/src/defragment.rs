@@ -10,7 +10,7 @@ use crate::onode::{Extent, SPAN};
 use crate::parts::joined;
 use crate::store::{BlueStore, Survives};
 use crate::transaction::{Act, Transaction};
-use imbrex_device::{AlignedBuf, Code, Result, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ fn read_zone(
 ) -> Result<()> {
     let mut pieces = pieces.iter().peekable();
     for part in parts {
-        let bytes = core.read_part(zone, part);
+        let bytes = core.read_part(zone, part, Cause::Cleaning);
         while let Some(piece) = pieces.next_if(|piece| piece.place.block < part.1) {
             let Some(blob) = blobs.get(&piece.id) else { continue };
             let from = (piece.place.block - part.0) as usize * BLOCK as usize;

@@ -22,6 +22,11 @@ pub(crate) struct Again {
 }
 
 impl Again {
+    /// It was so often before.
+    pub fn after((mended, in_vain): (u64, u64)) -> Again {
+        Again { mended: mended.into(), in_vain: in_vain.into() }
+    }
+
     fn count(&self, mended: bool) {
         let of = if mended { &self.mended } else { &self.in_vain };
         of.fetch_add(1, Ordering::Relaxed);

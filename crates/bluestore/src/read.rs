@@ -11,6 +11,7 @@ use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, Written, Zone, 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Most bytes of one read.
 const MAX_READ: u64 = 1 << 30;
@@ -190,6 +191,7 @@ impl Core {
 
     /// As many bytes as there are, at most `len`.
     pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         for tried in 0.. {
             // In the end the others wait.
             let _preparing = (tried >= TRIES).then(|| self.prepare());

@@ -5,13 +5,16 @@ use crate::blob::BLOCK;
 use crate::check::{self, Report};
 use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
-use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State};
+use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
 use crate::counts;
 use crate::defragment::{self, Defragmented};
 use crate::draft::{Counts, Draft};
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::{Change, Family, KeyValue, Pair};
+use crate::lock::lock;
 use crate::read::{Page, Stat};
+use crate::rounds::{Rounds, SCRUB};
+use crate::scrub::{self, Damage, Scrub};
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
@@ -19,6 +22,7 @@ use imbrex_device::{Code, Error, Result, Written, Zone as DriveZone, ZoneId};
 use imbrex_zones::clean::Goal;
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The tenant's name in the label.
 pub const NAME: &str = "bluestore";
@@ -66,7 +70,7 @@ pub struct Usage {
     pub free: u64,
     /// Bytes that the cleaner has moved since the opening.
     pub moved: u64,
-    /// How often, since the opening, the drive did not give bytes, or gave others, and gave them when they were read once more.
+    /// How often the drive did not give bytes, or gave others, and gave them when they were read once more. Since the store was made, but for what came last before a crash.
     pub read_again: u64,
     /// How often it did not do so then, either: whoever asked for them got an error.
     pub read_in_vain: u64,
@@ -125,7 +129,8 @@ impl BlueStore {
         let deferred = Deferred::after(sums.deferred > 0);
         let state =
             State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
-        Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, state))))
+        let rounds = rounds(kv.as_ref())?;
+        Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, (state, rounds)))))
     }
 
     /// Whether this is the same open store.
@@ -413,6 +418,47 @@ impl BlueStore {
         }
     }
 
+    /// Does a step of a round of the scrub, which reads all that lives and compares it with its checksums: about so many bytes. Nobody waits for it. `now`: seconds since 1970. Where the last
+    /// round is over this begins another. True: the round is over.
+    ///
+    /// # Errors
+    /// Those of the drive and of the key-value store, but for bytes that cannot be read: these are found.
+    pub fn scrub_step(&self, most: u64, now: u64) -> Result<bool> {
+        scrub::step(&self.0, most, now)
+    }
+
+    /// The next step of the scrub begins a round, whatever is under way.
+    pub fn scrub_anew(&self) {
+        let _one = self.0.scrubbing.take();
+        lock(&self.0.rounds).next = None;
+    }
+
+    /// Writes down how far the scrub is. It does so itself now and then; a restart goes on there.
+    ///
+    /// # Errors
+    /// Those of a store that takes no more.
+    pub fn save_scrub(&self) -> Result<()> {
+        scrub::save(&self.0)
+    }
+
+    /// Grows with each transaction and each read: where it has not, nobody has used the store.
+    pub fn activity(&self) -> u64 {
+        self.0.state().version.wrapping_add(self.0.reads.load(Ordering::Relaxed))
+    }
+
+    /// How far scrubbing is.
+    pub fn scrubbed(&self) -> Scrub {
+        self.0.scrubbed()
+    }
+
+    /// What the scrub knows to be damaged, by the objects that have it. What was overwritten or deleted since is no more. Takes a pass over all objects, where anything is damaged.
+    ///
+    /// # Errors
+    /// Those of the drive and of the key-value store.
+    pub fn damaged(&self) -> Result<Vec<Damage>> {
+        scrub::damage(&self.0)
+    }
+
     /// Makes all durable, and looks whether all records agree: each extent has its blob, each blob its extents, each zone its blocks. `deep`: whether all bytes are those that were
     /// written, too. Transactions wait meanwhile.
     ///
@@ -442,6 +488,18 @@ fn has_bytes(zone: &DriveZone) -> bool {
 fn tell(callbacks: Vec<Callback>, error: Error) -> Error {
     callbacks.into_iter().for_each(|told| told(Err(error.clone())));
     error
+}
+
+/// How far the scrub was. A record that makes no sense costs no more than what it had found.
+fn rounds(kv: &dyn KeyValue) -> Result<Rounds> {
+    let found = match kv.get(Family::Super, SCRUB) {
+        Err(error) if is_of_bytes(&error) => None,
+        found => found?.map_or(Some(Rounds::default()), |record| Rounds::decode(&record)),
+    };
+    Ok(found.unwrap_or_else(|| {
+        tracing::warn!("the record of scrubbing makes no sense; the next round begins anew");
+        Rounds::default()
+    }))
 }
 
 /// Zones with data, of which the key-value store knows.

@@ -235,6 +235,56 @@ fn values_of_an_omap_are_of_one_moment() {
 }
 
 #[test]
+fn nobody_waits_for_a_scrub() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 1))).unwrap();
+    let store = a.store.clone();
+    a.kv.hook(1, Family::Blobs, move || {
+        does(&store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 2))).unwrap();
+    });
+    assert!(a.store.scrub_step(1 << 20, 1).unwrap());
+    assert!(a.kv.hook.lock().unwrap().is_none());
+    assert_eq!(a.store.scrubbed().damaged, 0);
+    fine(&a.store);
+}
+
+#[test]
+fn records_that_cannot_be_read_are_told_and_the_round_goes_on() {
+    let a = new(&large(), Options { defer_below: 0, ..options() });
+    for n in 0..200 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(4096, n))).unwrap();
+    }
+    let keys = |family| a.kv.map.lock().unwrap().keys().filter(|(of, _)| *of == family).cloned().collect::<Vec<_>>();
+    let damaged = keys(Family::Blobs)[100].clone();
+    *a.kv.damaged.lock().unwrap() = Some(damaged);
+    while !a.store.scrub_step(64 << 10, 1).unwrap() {}
+    let scrub = a.store.scrubbed();
+    assert_eq!((scrub.damaged, scrub.read), (1, 199 * 4096));
+    assert!(a.store.damaged().unwrap()[0].to_string().contains("records of blobs"));
+    *a.kv.damaged.lock().unwrap() = None;
+    while !a.store.scrub_step(64 << 10, 2).unwrap() {}
+    assert_eq!((a.store.scrubbed().damaged, a.store.damaged().unwrap()), (0, vec![]));
+}
+
+/// A record of the scrub that is damaged costs what it had found, and a check tells of it.
+#[test]
+fn a_damaged_record_of_scrubbing_costs_no_more() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 1))).unwrap();
+    assert!(a.store.scrub_step(1 << 20, 5).unwrap());
+    a.store.sync().unwrap();
+    let (_volume, store) = opened_after(a, |map| {
+        let record = map.get_mut(&(Family::Super, b"scrub".to_vec())).unwrap();
+        *record.last_mut().unwrap() ^= 1;
+    });
+    let store = store.unwrap();
+    assert_eq!(store.scrubbed().ended, 0);
+    assert_eq!(store.check(true).unwrap().wrong, ["the record of scrubbing makes no sense"]);
+    assert!(store.scrub_step(1 << 20, 6).unwrap());
+    fine(&store);
+}
+
+#[test]
 fn a_list_is_of_one_moment() {
     let a = new(&large(), options());
     let [x, y, z] = ["x", "y", "z"].map(|n| ObjectId { hash: 0, ..id(n) });

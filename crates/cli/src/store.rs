@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 #[derive(clap::Args)]
 #[command(
@@ -54,6 +55,11 @@ enum Verb {
     /// Show how full the store is.
     #[command(after_help = "Example:\n  imbrex store stat drive.img --json")]
     Stat(Look),
+    /// Read all bytes and compare them with their checksums. Exit code 3 where something is damaged.
+    #[command(after_help = "Examples:\n  imbrex store scrub drive.img          # a whole round, now\n  \
+        imbrex store stat drive.img           # when the last one ended, and what it found\n\n\
+        A program that has the store open scrubs it once a week, when nobody uses it: scrub=30d in its URI is once in 30 days, scrub=off never.")]
+    Scrub(Look),
     /// Compare all records; with --deep also all bytes with their checksums. Exit code 3 where something is wrong.
     #[command(after_help = "Example:\n  imbrex store check drive.img --deep   # changes nothing")]
     Check(Check),
@@ -146,6 +152,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Ls(args) => ls(&args),
         Verb::Stat(args) => stat(&args),
         Verb::Check(args) => check(&args),
+        Verb::Scrub(args) => scrub(&args),
     };
     done.map_err(|failure| failure.reword(ours))
 }
@@ -359,6 +366,11 @@ fn ls(args: &Ls) -> Outcome {
 fn stat(args: &Look) -> Outcome {
     let store = look(&args.named)?;
     let (usage, collections) = (store.usage(), store.collections()?);
+    if store.scrubbed().damaged > 0 {
+        // What was overwritten since is none any more.
+        store.damaged()?;
+    }
+    let scrub = store.scrubbed();
     if args.named.json {
         let collection = |(c, bits): &(CollectionId, u8)| json!({ "pool": c.pool, "seed": c.seed, "bits": bits });
         return print_json(&json!({
@@ -370,6 +382,13 @@ fn stat(args: &Look) -> Outcome {
             "free_bytes": usage.free,
             "read_again": usage.read_again,
             "read_in_vain": usage.read_in_vain,
+            "scrub": {
+                "began": scrub.began,
+                "ended": scrub.ended,
+                "under_way": scrub.is_under_way,
+                "bytes_read": scrub.read,
+                "damaged_places": scrub.damaged,
+            },
             "collections": collections.iter().map(collection).collect::<Vec<_>>(),
         }));
     }
@@ -380,8 +399,46 @@ fn stat(args: &Look) -> Outcome {
         ("waiting in the metadata", size(usage.deferred)),
         ("free", size(usage.free)),
         ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
+        ("last scrub ended", ago(scrub.ended)),
+        ("known to be damaged", number_of(scrub.damaged, "place")),
         ("collections", collections.len().to_string()),
     ]))
+}
+
+fn scrub(args: &Look) -> Outcome {
+    let store = open(&args.named)?;
+    let usage = store.usage();
+    let bar = ProgressBar::new(usage.stored + usage.deferred)
+        .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));
+    let damaged = store.scrub(|read| bar.set_position(read));
+    bar.finish_and_clear();
+    let (damaged, scrub) = (damaged?, store.scrubbed());
+    let found: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+    if args.named.json {
+        print_json(&json!({ "problems": found, "damaged_places": scrub.damaged, "bytes_read": scrub.read }))?;
+    } else {
+        found.iter().try_for_each(print)?;
+    }
+    match scrub.damaged {
+        0 if args.named.json => Ok(()),
+        0 => print(format_args!("nothing is wrong with {}", size(scrub.read))),
+        n => Err(Failure::damage(format_args!(
+            "{} found; write those objects again from a copy, or delete them",
+            number_of(n, "damaged place")
+        ))),
+    }
+}
+
+/// How long ago that was; in seconds since 1970.
+fn ago(then: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match now.saturating_sub(then) {
+        _ if then == 0 => "never".into(),
+        seconds @ 0..120 => format!("{} ago", number_of(seconds, "second")),
+        seconds @ 120..7200 => format!("{} ago", number_of(seconds / 60, "minute")),
+        seconds @ 7200..172_800 => format!("{} ago", number_of(seconds / 3600, "hour")),
+        seconds => format!("{} ago", number_of(seconds / 86_400, "day")),
+    }
 }
 
 fn check(args: &Check) -> Outcome {

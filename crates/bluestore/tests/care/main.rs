@@ -5,6 +5,7 @@ mod support;
 
 mod clean;
 mod reads;
+mod scrub;
 
 use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Transaction};
 use imbrex_device::{
@@ -40,9 +41,15 @@ struct Bad {
 struct Fickle {
     drive: Emulator,
     bad: Mutex<Vec<Bad>>,
+    /// Is called before the next read of a check.
+    hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Fickle {
+    fn hook(&self, before: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(before));
+    }
+
     fn set(&self, at: u64, harm: Harm, times: u32, above: usize) {
         self.bad.lock().unwrap().push(Bad { at, harm, times, above });
     }
@@ -66,6 +73,8 @@ impl ZonedDevice for Fickle {
         self.drive.report(from, out)
     }
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
+        let due = self.hook.lock().unwrap().take_if(|_| tag.cause == Cause::Check);
+        due.into_iter().for_each(|before| before());
         self.drive.read_at(buf, at, tag)?;
         for bad in self.bad.lock().unwrap().iter_mut() {
             let hit = (at..at + buf.len() as u64).contains(&bad.at) && buf.len() > bad.above && bad.times > 0;
@@ -111,7 +120,8 @@ fn large() -> Config {
 }
 
 fn new() -> All {
-    let fickle = Arc::new(Fickle { drive: Emulator::memory(&large()).unwrap(), bad: Mutex::default() });
+    let fickle =
+        Arc::new(Fickle { drive: Emulator::memory(&large()).unwrap(), bad: Mutex::default(), hook: Mutex::default() });
     let drive = Drive { device: fickle.clone(), survivor: None };
     format(&drive).unwrap();
     let store = open_with(&drive, Exec::Inline, options()).unwrap();
