@@ -406,12 +406,26 @@ typedef struct {
   uint32_t depth;
 } imbrex_kv_figures;
 
+// Limits of an image. 0: there is none.
+typedef struct {
+  // Bytes that it may take: `used` and `kept` of imbrex_image_info together. A write beyond them fails with IMBREX_NO_SPACE.
+  uint64_t used;
+  // Reads, writes and discards a second, of all clients together. Others wait.
+  uint64_t iops;
+  // Bytes that are read and written a second, of all clients together. Others wait.
+  uint64_t bandwidth;
+} imbrex_image_limits;
+
 // What an image is.
 typedef struct {
   // Its size in bytes.
   uint64_t size;
   // Bytes of blocks that stand for it now. Those that it shares with others count; those that it has of a parent do not.
   uint64_t used;
+  // Bytes of blocks that were kept for its snapshots when it changed behind them.
+  uint64_t kept;
+  // What it may take, and what may be asked of it.
+  imbrex_image_limits limits;
   // Seconds since 1970 when it was made.
   uint64_t created;
   // Its snapshots.
@@ -476,6 +490,8 @@ typedef struct {
   uint64_t moved;
   // Changes of how many extents name a blob that wait until many are made together: not bytes.
   uint64_t uncounted;
+  // That the store can have, if no other engine of the drive takes more zones.
+  uint64_t capacity;
 } imbrex_store_usage;
 
 #ifdef __cplusplus
@@ -1098,8 +1114,8 @@ imbrex_error *imbrex_kv_check(const imbrex_kv *kv,
 
 // Opens the images of the object store of a URI, as "imbrex:///dev/sdb" or "imbrex:///data/drive.img?cache=256M"; what a crash has left is recovered.
 // With format=on in the URI a drive that is not formatted is formatted first. The drive is released when these and all images are given back.
-// `control`: other processes of this user, as `imbrex image`, reach these images by a socket until they are given back. IMBREX_LOG counts as with
-// imbrex_fs_open().
+// `control`: other processes of this user, as `imbrex image`, reach these images by a socket until they are given back. IMBREX_LOG and IMBREX_METRICS
+// count as with imbrex_fs_open().
 imbrex_error *imbrex_images_open(const char *uri,
                                  bool control,
                                  imbrex_images **out);
@@ -1123,6 +1139,11 @@ imbrex_error *imbrex_image_rename(const imbrex_images *images, const char *name,
 
 // Gives an image another size. What is new is zeros. IMBREX_BUSY: it becomes smaller, and somebody has it open to write.
 imbrex_error *imbrex_image_resize(const imbrex_images *images, const char *name, uint64_t size);
+
+// Gives an image these limits, all three, durably. They count at once, for requests that wait, too. What it takes already is left alone.
+imbrex_error *imbrex_image_limit(const imbrex_images *images,
+                                 const char *name,
+                                 const imbrex_image_limits *limits);
 
 // Keeps what an image has now, all writes that have returned, as a snapshot: durably, and without a copy.
 imbrex_error *imbrex_image_snapshot(const imbrex_images *images, const char *name, const char *snapshot);

@@ -1,4 +1,4 @@
-//! Records of block images: their headers, snapshots, and when an object came.
+//! Records of block images: their headers, snapshots, and when an object came; and streams of changes, as `import-diff` takes them.
 
 #![no_main]
 

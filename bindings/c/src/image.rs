@@ -5,7 +5,7 @@ use crate::error::{
 };
 use crate::log::listen;
 use ::imbrex_image::control::{Control, socket_of};
-use ::imbrex_image::{Image, Images, Survives};
+use ::imbrex_image::{Image, Images, LimitChange, Survives, Watch};
 use imbrex_device::Result;
 use imbrex_store::Store;
 use std::ffi::{CString, c_char, c_void};
@@ -17,6 +17,24 @@ pub struct imbrex_images {
     /// Gone before the images are.
     _control: Option<Control>,
     images: Images,
+    drive: String,
+    /// Behind the images.
+    _looks: Looks,
+}
+
+impl Drop for imbrex_images {
+    fn drop(&mut self) {
+        crate::metrics::images_closing(&self.drive, &self.images);
+    }
+}
+
+/// Who has let the images go has let the drive go, too: metrics that are being read keep it for a moment.
+struct Looks(Watch);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.0.wait_for_looks();
+    }
 }
 
 /// An open image, or a snapshot of one. Any number of threads may use it at once.
@@ -29,6 +47,17 @@ pub struct imbrex_image_list {
     names: Vec<CString>,
 }
 
+/// Limits of an image. 0: there is none.
+#[repr(C)]
+pub struct imbrex_image_limits {
+    /// Bytes that it may take: `used` and `kept` of imbrex_image_info together. A write beyond them fails with IMBREX_NO_SPACE.
+    used: u64,
+    /// Reads, writes and discards a second, of all clients together. Others wait.
+    iops: u64,
+    /// Bytes that are read and written a second, of all clients together. Others wait.
+    bandwidth: u64,
+}
+
 /// What an image is.
 #[repr(C)]
 pub struct imbrex_image_info {
@@ -36,6 +65,10 @@ pub struct imbrex_image_info {
     size: u64,
     /// Bytes of blocks that stand for it now. Those that it shares with others count; those that it has of a parent do not.
     used: u64,
+    /// Bytes of blocks that were kept for its snapshots when it changed behind them.
+    kept: u64,
+    /// What it may take, and what may be asked of it.
+    limits: imbrex_image_limits,
     /// Seconds since 1970 when it was made.
     created: u64,
     /// Its snapshots.
@@ -63,8 +96,8 @@ unsafe fn named(
 
 /// Opens the images of the object store of a URI, as "imbrex:///dev/sdb" or "imbrex:///data/drive.img?cache=256M"; what a crash has left is recovered.
 /// With format=on in the URI a drive that is not formatted is formatted first. The drive is released when these and all images are given back.
-/// `control`: other processes of this user, as `imbrex image`, reach these images by a socket until they are given back. IMBREX_LOG counts as with
-/// imbrex_fs_open().
+/// `control`: other processes of this user, as `imbrex image`, reach these images by a socket until they are given back. IMBREX_LOG and IMBREX_METRICS
+/// count as with imbrex_fs_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_images_open(
     uri: *const c_char,
@@ -78,7 +111,10 @@ pub unsafe extern "C" fn imbrex_images_open(
         // SAFETY: the crate's contract.
         let uri = unsafe { text(uri)? };
         let store = Store::open_uri(uri, &[])?;
-        let images = Images::open((*store).clone(), store)?;
+        let images = Images::open((*store).clone(), store.clone())?;
+        crate::metrics::images_opened(&store, &images);
+        let (drive, looks) = (store.volume().name().to_string(), Looks(images.watch()));
+        drop(store);
         let path = uri.strip_prefix(imbrex_drives::SCHEME).map(|rest| rest.split('?').next().unwrap_or_default());
         let socket = path.filter(|_| control).and_then(|path| socket_of(Path::new(path)));
         let control = socket.and_then(|socket| match Control::new(images.clone(), &socket) {
@@ -89,7 +125,7 @@ pub unsafe extern "C" fn imbrex_images_open(
             }
         });
         // SAFETY: the crate's contract.
-        unsafe { put(out, Box::into_raw(Box::new(imbrex_images { _control: control, images }))) }
+        unsafe { put(out, Box::into_raw(Box::new(imbrex_images { _control: control, images, drive, _looks: looks }))) }
     })
 }
 
@@ -140,6 +176,22 @@ pub unsafe extern "C" fn imbrex_image_resize(
 ) -> *mut imbrex_error {
     // SAFETY: the crate's contract.
     unsafe { named(images, name, |images, name| images.resize(name, size)) }
+}
+
+/// Gives an image these limits, all three, durably. They count at once, for requests that wait, too. What it takes already is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imbrex_image_limit(
+    images: *const imbrex_images,
+    name: *const c_char,
+    limits: *const imbrex_image_limits,
+) -> *mut imbrex_error {
+    // SAFETY: the crate's contract.
+    unsafe {
+        named(images, name, |images, name| {
+            let imbrex_image_limits { used, iops, bandwidth } = reference(limits)?;
+            images.limit(name, LimitChange { used: Some(*used), iops: Some(*iops), bandwidth: Some(*bandwidth) })
+        })
+    }
 }
 
 /// Keeps what an image has now, all writes that have returned, as a snapshot: durably, and without a copy.
@@ -207,7 +259,14 @@ pub unsafe extern "C" fn imbrex_image_stat(
         let (images, name) = unsafe { (reference(images)?, text(name)?) };
         let info = images.images.info(name)?;
         let (snapshots, clone) = (info.snapshots.len() as u32, info.parent.is_some());
-        let info = imbrex_image_info { size: info.size, used: info.used, created: info.created, snapshots, clone };
+        let of = |limit: Option<u64>| limit.unwrap_or(0);
+        let limits = imbrex_image_limits {
+            used: of(info.limits.used),
+            iops: of(info.limits.iops),
+            bandwidth: of(info.limits.bandwidth),
+        };
+        let (size, used, kept, created) = (info.size, info.used, info.kept, info.created);
+        let info = imbrex_image_info { size, used, kept, limits, created, snapshots, clone };
         // SAFETY: the crate's contract.
         unsafe { put(out, info) }
     })

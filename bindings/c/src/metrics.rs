@@ -11,11 +11,13 @@ mod textfile;
 
 use imbrex_bluefs::{BlueFs, Metrics};
 use imbrex_chunkstore::{ChunkStore, Metrics as ChunkMetrics};
+use imbrex_image::Images;
 use imbrex_kv::{Kv, Metrics as PairMetrics};
+use imbrex_store::{Metrics as ObjectMetrics, Store};
 use imbrex_zones::Volume;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "IMBREX_METRICS";
@@ -23,12 +25,24 @@ pub(crate) const VARIABLE: &str = "IMBREX_METRICS";
 static START: Once = Once::new();
 static DRIVES: Mutex<Vec<((u64, Engine), Watch)>> = Mutex::new(Vec::new());
 
-/// The engines that there are: several may have a drive.
+/// What images had when they were closed, for the last words of their store.
+static LAST_IMAGES: Mutex<Vec<OfImages>> = Mutex::new(Vec::new());
+
+/// The engines that there are, and images, which stand on one: several may have a drive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Engine {
     Files,
     Chunks,
     Pairs,
+    Objects,
+    Images,
+}
+
+/// Figures of the images of a drive.
+#[derive(Clone)]
+struct OfImages {
+    drive: String,
+    images: Vec<imbrex_image::Figures>,
 }
 
 /// Watches what is open on a drive.
@@ -37,6 +51,8 @@ enum Watch {
     Files(imbrex_bluefs::Watch),
     Chunks(imbrex_chunkstore::Watch),
     Pairs(imbrex_kv::Watch),
+    Objects(imbrex_store::Watch),
+    Images(String, imbrex_image::Watch),
 }
 
 impl Watch {
@@ -45,6 +61,8 @@ impl Watch {
             Watch::Files(watch) => watch.is_open(),
             Watch::Chunks(watch) => watch.is_open(),
             Watch::Pairs(watch) => watch.is_open(),
+            Watch::Objects(watch) => watch.is_open(),
+            Watch::Images(_, watch) => watch.is_open(),
         }
     }
 
@@ -53,6 +71,11 @@ impl Watch {
             Watch::Files(watch) => Figures { files: watch.figures().into_iter().collect(), ..Figures::default() },
             Watch::Chunks(watch) => Figures { chunks: watch.figures().into_iter().collect(), ..Figures::default() },
             Watch::Pairs(watch) => Figures { pairs: watch.figures().into_iter().collect(), ..Figures::default() },
+            Watch::Objects(watch) => Figures { objects: watch.figures().into_iter().collect(), ..Figures::default() },
+            Watch::Images(drive, watch) => {
+                let of = |images| OfImages { drive: drive.clone(), images };
+                Figures { images: watch.figures().map(of).into_iter().collect(), ..Figures::default() }
+            }
         }
     }
 
@@ -61,6 +84,12 @@ impl Watch {
             Watch::Files(watch) => watch.at_close(|last| say(Figures { files: vec![last], ..Figures::default() })),
             Watch::Chunks(watch) => watch.at_close(|last| say(Figures { chunks: vec![last], ..Figures::default() })),
             Watch::Pairs(watch) => watch.at_close(|last| say(Figures { pairs: vec![last], ..Figures::default() })),
+            Watch::Objects(watch) => watch.at_close(|last| {
+                let images = last_images().extract_if(.., |of| of.drive == last.drive).collect();
+                say(Figures { objects: vec![last], images, ..Figures::default() });
+            }),
+            // Their store says it for them.
+            Watch::Images(..) => {}
         }
     }
 }
@@ -71,17 +100,22 @@ struct Figures {
     files: Vec<Metrics>,
     chunks: Vec<ChunkMetrics>,
     pairs: Vec<PairMetrics>,
+    objects: Vec<ObjectMetrics>,
+    images: Vec<OfImages>,
 }
 
 impl Figures {
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.chunks.is_empty() && self.pairs.is_empty()
+        // Images have a store.
+        self.files.is_empty() && self.chunks.is_empty() && self.pairs.is_empty() && self.objects.is_empty()
     }
 
     fn extend(&mut self, more: Figures) {
         self.files.extend(more.files);
         self.chunks.extend(more.chunks);
         self.pairs.extend(more.pairs);
+        self.objects.extend(more.objects);
+        self.images.extend(more.images);
     }
 }
 
@@ -137,6 +171,38 @@ pub(crate) fn chunks_opened(store: &ChunkStore) {
 /// The same of a key-value store.
 pub(crate) fn pairs_opened(store: &Kv) {
     watch((store.volume(), Engine::Pairs), || Watch::Pairs(store.watch()));
+}
+
+/// The same of an object store.
+pub(crate) fn objects_opened(store: &Store) {
+    watch((store.volume(), Engine::Objects), || Watch::Objects(store.watch()));
+}
+
+/// The same of its images.
+pub(crate) fn images_opened(store: &Store, images: &Images) {
+    objects_opened(store);
+    let drive = store.volume().name().to_string();
+    last_images().retain(|of| of.drive != drive);
+    watch((store.volume(), Engine::Images), || Watch::Images(drive, images.watch()));
+}
+
+/// Images of a drive are about to be closed.
+pub(crate) fn images_closing(drive: &str, images: &Images) {
+    if std::env::var_os(VARIABLE).is_none_or(|v| v.is_empty()) {
+        return;
+    }
+    match images.figures() {
+        Ok(images) => {
+            let mut all = last_images();
+            all.retain(|of| of.drive != drive);
+            all.push(OfImages { drive: drive.to_owned(), images });
+        }
+        Err(error) => tracing::debug!(%error, "images have no last figures"),
+    }
+}
+
+fn last_images() -> MutexGuard<'static, Vec<OfImages>> {
+    LAST_IMAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn watch((volume, engine): (&Volume, Engine), watch: impl FnOnce() -> Watch) {

@@ -83,6 +83,8 @@ pub struct imbrex_store_usage {
     moved: u64,
     /// Changes of how many extents name a blob that wait until many are made together: not bytes.
     uncounted: u64,
+    /// That the store can have, if no other engine of the drive takes more zones.
+    capacity: u64,
 }
 
 /// Objects, or pairs of a key and a value, in order; or sentences. It does not change; any thread may look at it.
@@ -144,6 +146,7 @@ pub unsafe extern "C" fn imbrex_store_open(uri: *const c_char, out: *mut *mut im
         listen();
         // SAFETY: the crate's contract.
         let store = Store::open_uri(unsafe { text(uri)? }, &[])?;
+        crate::metrics::objects_opened(&store);
         // SAFETY: the crate's contract.
         unsafe { put(out, Box::into_raw(Box::new(imbrex_store { store }))) }
     })
@@ -405,7 +408,7 @@ pub unsafe extern "C" fn imbrex_store_set_hint(
     // SAFETY: the crate's contract.
     unsafe {
         step(transaction, object, |to, object| {
-            let hint = Hint { object: size, write, immutable, short_lived };
+            let hint = Hint { object: size, write, immutable, short_lived, ..Hint::default() };
             to.hint(collection_of(collection), object, hint);
             Ok(())
         })
@@ -760,9 +763,9 @@ pub unsafe extern "C" fn imbrex_store_stat(
         wanted(out)?;
         // SAFETY: the crate's contract.
         let usage = unsafe { reference(store)? }.store.usage();
-        let Usage { objects, bytes, stored, uncounted, deferred, free, moved, .. } = usage;
+        let Usage { objects, bytes, stored, uncounted, deferred, free, capacity, moved, .. } = usage;
         // SAFETY: the crate's contract.
-        unsafe { put(out, imbrex_store_usage { objects, bytes, stored, deferred, free, moved, uncounted }) }
+        unsafe { put(out, imbrex_store_usage { objects, bytes, stored, deferred, free, moved, uncounted, capacity }) }
     })
 }
 

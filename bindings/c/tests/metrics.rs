@@ -77,6 +77,36 @@ fn program_of_pairs() {
     }
 }
 
+/// A program that has images: it writes to one, and closes them behind the metrics.
+#[test]
+fn program_of_images() {
+    let Ok(drive) = std::env::var(DRIVE) else { return };
+    let uri = CString::new(format!("imbrex://{drive}?survivor-size=1M&memtable=256K")).expect("a path");
+    let (mut images, mut disk) = (null_mut(), null_mut());
+    // SAFETY: valid pointers, and each handle is given back once.
+    unsafe {
+        assert!(imbrex_images_open(uri.as_ptr(), false, &mut images).is_null());
+        // The same ones again are told once.
+        let mut again = null_mut();
+        assert!(imbrex_images_open(uri.as_ptr(), false, &mut again).is_null());
+        assert!(imbrex_image_create(images, c"disk".as_ptr(), 1 << 20).is_null());
+        assert!(imbrex_image_open(images, c"disk".as_ptr(), false, &mut disk).is_null());
+        for at in 0..3 {
+            assert!(imbrex_image_write(disk, at * 4096, [7u8; 4096].as_ptr().cast(), 4096, false).is_null());
+        }
+        assert!(imbrex_image_snapshot(images, c"disk".as_ptr(), c"one".as_ptr()).is_null());
+        if let Ok(port) = std::env::var(PORT) {
+            print!("{}", ask(&port, "/metrics").expect("the metrics are served"));
+        }
+        imbrex_images_close(again);
+        imbrex_image_close(disk);
+        imbrex_images_close(images);
+        // Metrics keep nothing open.
+        assert!(imbrex_images_open(uri.as_ptr(), false, &mut images).is_null());
+        imbrex_images_close(images);
+    }
+}
+
 fn ask(port: &str, page: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
     write!(stream, "GET {page} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")?;
@@ -122,6 +152,45 @@ fn value(text: &str, line: &str) -> Option<u64> {
 
 fn stats(drive: &Path) -> Stats {
     Observer::open(drive).expect("the drive").stats()
+}
+
+#[test]
+fn images_and_their_store_are_among_the_metrics() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |name: &str, metrics: &str, port: Option<u16>| {
+        let path = dir.path().join(name);
+        drop(Emulator::create(&path, &Config::tiny(), false).expect("a drive"));
+        let device = Arc::new(Emulator::open(&path, OpenOptions::default()).expect("the drive"));
+        ::imbrex_store::Store::format(&Drive { device, survivor: None }, None, false).expect("formatted");
+        let mut program = Command::new(std::env::current_exe().expect("this program"));
+        program.args(["--exact", "program_of_images", "--nocapture"]).env(DRIVE, &path);
+        program.env("IMBREX_METRICS", metrics).env("IMBREX_SHM_DIR", dir.path());
+        port.map(|port| program.env(PORT, port.to_string()));
+        let output = program.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let look = |text: &str, name: &str, written: Option<u64>| {
+        let name = dir.path().join(name);
+        let drive = format!("drive=\"{}\"", name.display());
+        let image =
+            |metric: &str, more: &str| value(text, &format!("imbrex_image_{metric}{{{drive},image=\"disk\"{more}}}"));
+        let write = ",operation=\"write\"";
+        assert_eq!(image("seconds_count", write), written, "{text}");
+        assert_eq!(image("bytes_total", write), written.map(|n| n * 4096));
+        assert_eq!((image("size_bytes", ""), image("snapshots", "")), (Some(1 << 20), Some(1)));
+        assert_eq!((image("used_bytes", ""), image("kept_bytes", "")), (Some(12288), Some(0)));
+        assert!(image("used_age_seconds", "").is_some_and(|age| age < 60));
+        let stored = ["stored", "deferred"].map(|of| value(text, &format!("imbrex_store_{of}_bytes{{{drive}}}")));
+        assert_eq!(stored.into_iter().flatten().sum::<u64>(), 12288);
+        assert!(value(text, &format!("imbrex_mount{{{drive}}}")).is_some());
+    };
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    look(&run("a.img", &port.to_string(), Some(port)), "a.img", Some(3));
+    // The last words are those of the second opening, which has written nothing.
+    let file = dir.path().join("imbrex.prom");
+    run("b.img", file.to_str().expect("UTF-8"), None);
+    look(&std::fs::read_to_string(&file).expect("the file is there"), "b.img", None);
 }
 
 #[test]

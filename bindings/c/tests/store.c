@@ -180,6 +180,7 @@ static void disks(const char *uri) {
   imbrex_image *disk = NULL, *other = NULL;
   imbrex_image_list *list = NULL;
   imbrex_image_info info;
+  imbrex_image_limits limits = { 0, 0, 0 };
   char bytes[8192], found[8192];
   uint64_t size = 0, run = 0;
   bool stored = false;
@@ -192,6 +193,15 @@ static void disks(const char *uri) {
   CHECK(size == 10 << 20 && !imbrex_image_is_read_only(disk) && imbrex_image_is_read_only(NULL));
   done(imbrex_image_write(disk, 4090, bytes, sizeof bytes, false));
   done(imbrex_image_flush(disk));
+  limits.used = 8192;
+  limits.bandwidth = 1u << 30;
+  done(imbrex_image_limit(images, "disk", &limits));
+  CHECK(code(imbrex_image_write(disk, 1 << 20, bytes, 1, false)) == IMBREX_NO_SPACE);
+  done(imbrex_image_stat(images, "disk", &info));
+  CHECK(info.limits.used == 8192 && info.limits.iops == 0 && info.limits.bandwidth == 1u << 30 && info.kept == 0);
+  CHECK(code(imbrex_image_limit(images, "disk", NULL)) == IMBREX_INVALID_ARGUMENT);
+  limits.used = limits.bandwidth = 0;
+  done(imbrex_image_limit(images, "disk", &limits));
   done(imbrex_image_snapshot(images, "disk", "one"));
   done(imbrex_image_zero(disk, 0, 5000, true));
   done(imbrex_image_read(disk, 4090, found, sizeof found));

@@ -1,6 +1,8 @@
 //! What the steps of a transaction do to a draft.
 
-use crate::blob::BLOCK;
+use crate::blob::{BLOCK, BlobId};
+use crate::compress::{Compression, TOGETHER, compress};
+use crate::core::is_of_bytes;
 use crate::defragment::Fragments;
 use crate::draft::{Draft, May, Object};
 use crate::id::{CollectionId, ObjectId, bits_of, mask};
@@ -271,21 +273,78 @@ fn put_bytes(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u
         let (first, last) = (offset.max(start), end.min(stop));
         new[(first - start) as usize..(last - start) as usize]
             .copy_from_slice(&bytes[(first - offset) as usize..(last - offset) as usize]);
-        put_blob(draft, object, (span, from), new, May::Wait)
+        let cut = draft.packed(object, span, from, to)?;
+        put_blobs(draft, object, (span, from), new, May::Wait)?;
+        cut.into_iter().try_for_each(|blob| compact(draft, object, span, blob))
     })
 }
 
-/// These whole blocks stand in a span from block `from` on.
-fn put_blob(
+/// A part of a compressed blob was overwritten, and all that is stored of it stays. Where the rest takes no more room by itself it is written anew. So an object never takes more than its size.
+///
+/// Whoever overwrites a part of what is damaged asks for none of it, and it stays.
+fn compact(draft: &mut Draft<'_>, object: &mut Object, span: u64, blob: BlobId) -> Result<()> {
+    match rest_of(draft, object, span, blob) {
+        Err(error) if is_of_bytes(&error) => Ok(()),
+        rest => rest?.into_iter().try_for_each(|(at, bytes)| put_blobs(draft, object, (span, at), bytes, May::Wait)),
+    }
+}
+
+/// What a span has of a compressed blob, where it is worth writing it anew.
+fn rest_of(draft: &mut Draft<'_>, object: &mut Object, span: u64, blob: BlobId) -> Result<Vec<(u32, AlignedBuf)>> {
+    let extents = draft.span(object, span)?.0.clone();
+    let rest: Vec<Extent> = extents.iter().filter(|extent| extent.blob == blob).copied().collect();
+    let Some(first) = rest.first() else { return Ok(Vec::new()) };
+    let blocks = rest.iter().map(|extent| extent.blocks).sum::<u32>();
+    if blocks > draft.stored(blob)? || draft.is_shared(first, &extents)? {
+        return Ok(Vec::new());
+    }
+    rest.iter().map(|extent| Ok((extent.at, draft.bytes_of(extent)?))).collect()
+}
+
+/// These whole blocks stand in a span from block `from` on, compressed where that pays.
+fn put_blobs(
     draft: &mut Draft<'_>,
     object: &mut Object,
     (span, from): (u64, u32),
     bytes: AlignedBuf,
     may: May,
 ) -> Result<()> {
-    let to = from + (bytes.len() as u64 / BLOCK) as u32;
-    let blob = draft.new_blob(object, span * SPAN + u64::from(from), bytes, may);
-    let extent = Extent { at: from, blocks: to - from, blob, first: 0 };
+    let how = draft.compression(object);
+    let parts: Vec<&[u8]> = bytes.chunks(TOGETHER as usize * BLOCK as usize).collect();
+    let packed: Vec<_> =
+        parts.iter().map(|part| compress(how, part).filter(|packed| draft.is_a_grain(packed.len()))).collect();
+    if packed.iter().all(Option::is_none) {
+        let blocks = (bytes.len() as u64 / BLOCK) as u32;
+        return put_blob(draft, object, (span, from, blocks), (bytes, None), may);
+    }
+    let mut at = from;
+    for (part, packed) in parts.into_iter().zip(packed) {
+        let blocks = (part.len() as u64 / BLOCK) as u32;
+        let stored = match packed {
+            Some(packed) => (packed, Some((how, blocks))),
+            None => {
+                let mut plain = AlignedBuf::zeroed(part.len());
+                plain.copy_from_slice(part);
+                (plain, None)
+            }
+        };
+        put_blob(draft, object, (span, at, blocks), stored, may)?;
+        at += blocks;
+    }
+    Ok(())
+}
+
+/// A blob stands in a span from block `from` on, and has so many.
+fn put_blob(
+    draft: &mut Draft<'_>,
+    object: &mut Object,
+    (span, from, blocks): (u64, u32, u32),
+    stored: (AlignedBuf, Option<(Compression, u32)>),
+    may: May,
+) -> Result<()> {
+    let (to, packed) = (from + blocks, stored.1.is_some());
+    let blob = draft.new_blob(object, span * SPAN + u64::from(from), stored, may);
+    let extent = Extent { at: from, blocks, blob, first: 0, packed };
     draft.name(&extent)?;
     punch(draft, object, span, from, to)?;
     draft.span(object, span)?.insert(extent);
@@ -298,10 +357,11 @@ fn rewrite(draft: &mut Draft<'_>, object: &mut Object, blocks: &Range<u64>, read
     for span in draft.spans(object, blocks.start / SPAN, blocks.end.div_ceil(SPAN))? {
         let begin = span * SPAN;
         let mut groups: Vec<(u32, Vec<u8>)> = Vec::new();
-        for extent in draft.span(object, span)?.0.clone() {
+        let extents = draft.span(object, span)?.0.clone();
+        for extent in &extents {
             let within = blocks.start <= begin + u64::from(extent.at) && begin + u64::from(extent.end()) <= blocks.end;
-            let Some(bytes) = read.of(&extent).filter(|_| within) else { continue };
-            if draft.is_shared(&extent)? {
+            let Some(bytes) = read.of(extent).filter(|_| within) else { continue };
+            if draft.is_shared(extent, &extents)? {
                 continue;
             }
             match groups.last_mut() {
@@ -312,7 +372,7 @@ fn rewrite(draft: &mut Draft<'_>, object: &mut Object, blocks: &Range<u64>, read
         for (at, bytes) in groups {
             let mut new = AlignedBuf::zeroed(bytes.len());
             new.copy_from_slice(&bytes);
-            put_blob(draft, object, (span, at), new, May::NotWait)?;
+            put_blobs(draft, object, (span, at), new, May::NotWait)?;
         }
     }
     Ok(())
@@ -349,7 +409,10 @@ fn put_zeros(draft: &mut Draft<'_>, object: &mut Object, offset: u64, end: u64) 
         let begin = span * SPAN;
         let (from, to) = (first.max(begin), last.min(begin + SPAN));
         if from < to {
-            punch(draft, object, span, (from - begin) as u32, (to - begin) as u32)?;
+            let (from, to) = ((from - begin) as u32, (to - begin) as u32);
+            let cut = draft.packed(object, span, from, to)?;
+            punch(draft, object, span, from, to)?;
+            cut.into_iter().try_for_each(|blob| compact(draft, object, span, blob))?;
         }
     }
     Ok(())

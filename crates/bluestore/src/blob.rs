@@ -5,6 +5,8 @@
 //! A blob is cut into *grains*, for which it has a checksum each. A *piece* is a number of grains that as many extents name and that stand together.
 
 use crate::codec::{Reader, put_ordered, put_varint};
+use crate::compress::{Compression, TOGETHER, decompress};
+use imbrex_device::AlignedBuf;
 use std::fmt;
 
 /// Bytes of a block, the unit of everything here.
@@ -43,8 +45,11 @@ pub(crate) struct Blob {
     pub offset: u64,
     /// Blocks of a grain, as a power of two.
     grain: u8,
-    /// Its length in blocks. The last grain may be shorter than others.
+    /// Blocks that are stored. The last grain may be shorter than others.
     pub blocks: u32,
+    /// Blocks that extents may name. They are those that are stored; or those that were compressed: then all that is stored is one grain.
+    pub named: u32,
+    codec: Compression,
     pieces: Vec<Piece>,
     /// CRC-32C of each grain; of a dead one nothing.
     sums: Vec<u32>,
@@ -96,7 +101,42 @@ impl Blob {
         let blocks = (bytes.len() as u64 / BLOCK) as u32;
         let sums: Vec<u32> = bytes.chunks((BLOCK as usize) << grain).map(crc32c::crc32c).collect();
         let pieces = vec![Piece { grains: sums.len() as u32, refs: 0, place: None }];
-        Blob { offset, grain, blocks, pieces, sums }
+        Blob { offset, grain, blocks, named: blocks, codec: Compression::Off, pieces, sums }
+    }
+
+    /// A new one, of so many blocks, for which `stored` stand.
+    pub fn compressed(offset: u64, (codec, named): (Compression, u32), stored: &[u8]) -> Blob {
+        let grain = (stored.len() as u64 / BLOCK).next_power_of_two().ilog2() as u8;
+        Blob { named, codec, ..Blob::new(offset, grain, stored) }
+    }
+
+    /// The blocks that stand for what is stored of all of it, or of a part where it is not compressed; `None`: they make no sense.
+    pub fn unpack(&self, stored: AlignedBuf) -> Option<AlignedBuf> {
+        match self.codec {
+            Compression::Off => Some(stored),
+            codec => decompress(codec, &stored, self.named),
+        }
+    }
+
+    /// Which stored blocks have these.
+    fn stored(&self, first: u32, blocks: u32) -> (u32, u32) {
+        if self.codec == Compression::Off { (first, blocks) } else { (0, self.blocks) }
+    }
+
+    /// Which blocks that extents may name are in these stored ones.
+    pub fn named_in(&self, first: u32, blocks: u32) -> (u32, u32) {
+        if self.codec == Compression::Off { (first, blocks) } else { (0, self.named) }
+    }
+
+    /// Whether these blocks, which extents may name, live.
+    pub fn lives(&self, first: u32, blocks: u32) -> bool {
+        let (from, len) = self.whole(first, blocks);
+        first.checked_add(blocks).is_some_and(|end| end <= self.named) && self.find(from, len).is_some()
+    }
+
+    /// Blocks that live and die together, of those that extents name.
+    pub fn together(&self) -> u32 {
+        if self.codec == Compression::Off { 1 << self.grain } else { self.named }
     }
 
     /// Blocks of a grain, as a power of two.
@@ -118,8 +158,9 @@ impl Blob {
         (grain << self.grain).min(self.blocks)
     }
 
-    /// The whole grains that these blocks touch, as blocks.
+    /// The whole grains that have these blocks, as stored blocks.
     pub fn whole(&self, first: u32, blocks: u32) -> (u32, u32) {
+        let (first, blocks) = self.stored(first, blocks);
         let (from, to) = self.grains(first, blocks);
         (self.begin(from), self.begin(to) - self.begin(from))
     }
@@ -164,14 +205,16 @@ impl Blob {
 
     /// One more extent names these blocks.
     pub fn name(&mut self, first: u32, blocks: u32) {
+        let (first, blocks) = self.stored(first, blocks);
         let (from, to) = self.grains(first, blocks);
         self.each(from, to, |_, piece| piece.refs = piece.refs.saturating_add(1));
     }
 
     /// One extent less names them. Returns what is dead now and stood on the drive, and whether it was named at all.
     pub fn unname(&mut self, first: u32, blocks: u32) -> (Vec<(Place, u32)>, bool) {
+        let (mut dead, mut known) = (Vec::new(), first + blocks <= self.named);
+        let (first, blocks) = self.stored(first, blocks);
         let (from, to) = self.grains(first, blocks);
-        let (mut dead, mut known) = (Vec::new(), first + blocks <= self.blocks);
         let (grain, all) = (self.grain, self.blocks);
         let blocks_of = |first: u32, grains: u32| (first + (grains << grain)).min(all) - first;
         let mut gone = Vec::new();
@@ -240,14 +283,31 @@ impl Blob {
         self.living().filter(|run| run.place.is_none())
     }
 
-    /// Whether more than one extent names any of these blocks.
-    pub fn is_shared(&self, first: u32, blocks: u32) -> bool {
-        let end = first.saturating_add(blocks);
-        self.runs().any(|(run, refs)| refs > 1 && run.first < end && first < run.first + run.blocks)
+    /// Whether others than these extents name grains of the first one's blocks. Each is a first block and blocks.
+    pub fn is_shared(&self, (first, blocks): (u32, u32), extents: &[(u32, u32)]) -> bool {
+        let own = |grain: u32| {
+            let touches = |of: &&(u32, u32)| {
+                let (first, blocks) = self.stored(of.0, of.1);
+                let (from, to) = self.grains(first, blocks);
+                (from..to).contains(&grain)
+            };
+            extents.iter().filter(touches).count() as u32
+        };
+        let (first, blocks) = self.stored(first, blocks);
+        let (from, to) = self.grains(first, blocks);
+        let mut at = 0;
+        self.pieces.iter().any(|piece| {
+            let of = at.max(from)..(at + piece.grains).min(to);
+            at += piece.grains;
+            of.into_iter().any(|grain| piece.refs > own(grain))
+        })
     }
 
     /// How many extents name each block.
     pub fn counts(&self) -> Vec<u32> {
+        if self.codec != Compression::Off {
+            return vec![self.pieces.first().map_or(0, |piece| piece.refs); self.named as usize];
+        }
         self.runs().flat_map(|(run, refs)| std::iter::repeat_n(refs, run.blocks as usize)).collect()
     }
 
@@ -280,8 +340,11 @@ impl Blob {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.offset);
-        out.push(self.grain);
+        out.push(self.grain | self.codec.number() << 4);
         put_varint(&mut out, self.blocks.into());
+        if self.codec != Compression::Off {
+            put_varint(&mut out, self.named.into());
+        }
         let mut grain = 0usize;
         for piece in &self.pieces {
             put_varint(&mut out, piece.grains.into());
@@ -302,11 +365,16 @@ impl Blob {
 
     pub fn decode(bytes: &[u8]) -> Option<Blob> {
         let mut from = Reader(bytes);
-        let (offset, grain, blocks) = (from.varint()?, from.byte()?, from.small::<u32>()?);
+        let (offset, head, blocks) = (from.varint()?, from.byte()?, from.small::<u32>()?);
+        let (grain, codec) = (head & 15, Compression::of_number(head >> 4)?);
         if grain > MAX_GRAIN || !(1..=MAX_BLOCKS).contains(&blocks) {
             return None;
         }
         let grains = blocks.div_ceil(1 << grain);
+        let named = match codec {
+            Compression::Off => blocks,
+            _ => from.small::<u32>().filter(|named| grains == 1 && (blocks..=TOGETHER).contains(named))?,
+        };
         let (mut pieces, mut sums) = (Vec::new(), Vec::with_capacity(grains as usize));
         while (sums.len() as u32) < grains {
             let (n, refs) = (from.small::<u32>()?, from.small::<u32>()?);
@@ -328,7 +396,7 @@ impl Blob {
             }
             pieces.push(Piece { grains: n, refs, place });
         }
-        from.is_empty().then_some(Blob { offset, grain, blocks, pieces, sums })
+        from.is_empty().then_some(Blob { offset, grain, blocks, named, codec, pieces, sums })
     }
 }
 
@@ -379,6 +447,31 @@ mod tests {
         let mut wrong = all[..8 * 4096].to_vec();
         wrong[5 * 4096] ^= 1;
         assert_eq!(blob.verify(0, &wrong), Some(4));
+    }
+
+    #[test]
+    fn what_is_compressed_lives_and_moves_as_one() {
+        let mut blob = Blob::compressed(3, (Compression::Lz4, 20), &bytes(5));
+        blob.name(0, 20);
+        assert_eq!((blob.grain(), blob.together(), blob.whole(7, 1)), (3, 20, (0, 5)));
+        assert_eq!(blob.put(0, 5, at(100)), 5);
+        blob.name(0, 4);
+        blob.name(8, 12);
+        assert_eq!(blob.unname(0, 20), (vec![], true));
+        assert_eq!(blob.counts(), vec![2; 20]);
+        assert!(blob.is_shared((8, 12), &[(8, 12)]) && !blob.is_shared((8, 12), &[(8, 12), (0, 4)]));
+        assert_eq!(blob.relocate(0, 5, at(100), at(300)), 5);
+        assert_eq!(blob.find(0, 5).map(|runs| runs[0].place), Some(Some(at(300))));
+        assert_eq!(blob.verify(0, &bytes(5)), None);
+        assert_eq!(Blob::decode(&blob.encode()), Some(blob.clone()));
+        assert_eq!(blob.unname(8, 13), (vec![], false));
+        assert_eq!(blob.unname(0, 4), (vec![(at(300), 5)], true));
+        assert!(blob.is_dead());
+        // One of more blocks than were compressed, or of several grains.
+        let mut record = Blob::compressed(3, (Compression::Zstd, 20), &bytes(5)).encode();
+        assert!(Blob::decode(&record).is_some());
+        record[1] -= 1;
+        assert_eq!(Blob::decode(&record), None);
     }
 
     #[test]

@@ -190,10 +190,10 @@ impl Check<'_> {
             self.report.blobs += 1;
             let name = id.to_string();
             let mut named = self.named.remove(&id).unwrap_or_default();
-            if named.len() > blob.blocks as usize {
+            if named.len() > blob.named as usize {
                 self.wrong(format!("extents name blocks behind the end of {name}"));
             }
-            named.resize(blob.blocks as usize, 0);
+            named.resize(blob.named as usize, 0);
             if !agree(&blob, &named) {
                 self.wrong(format!("{name} is named by other extents than its record says"));
             }
@@ -223,7 +223,7 @@ impl Check<'_> {
     fn bytes(&mut self, id: BlobId, blob: &Blob) -> Result<()> {
         for run in blob.living() {
             let deferred = || self.core.get(Family::Deferred, &id.key());
-            let wrong = match self.core.fetch((blob, run.first, run.blocks), None, deferred) {
+            let wrong = match self.core.fetch_stored((blob, run.first, run.blocks), None, deferred) {
                 Ok(Some(bytes)) => {
                     self.report.read += bytes.len() as u64;
                     continue;
@@ -313,7 +313,7 @@ fn each(core: &Core, family: Family, mut each: impl FnMut(&[u8], &[u8]) -> Resul
 /// Whether the blob's counts are those of its extents. A grain counts extents that touch any of its blocks, so its count is at least that of each block.
 fn agree(blob: &Blob, named: &[u32]) -> bool {
     let counts = blob.counts();
-    let grain = 1usize << blob.grain();
+    let grain = blob.together() as usize;
     named.len() == counts.len()
         && named.chunks(grain).zip(counts.chunks(grain)).all(|(named, counts)| {
             let most = named.iter().copied().max().unwrap_or(0);

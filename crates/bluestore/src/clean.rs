@@ -261,7 +261,8 @@ impl Residents for Core {
                 with_others = true;
             }
             let wanted = (blob, run.first, run.blocks);
-            let alone = if with_others { self.fetch_again(wanted) } else { self.fetch(wanted, None, || Ok(None)) };
+            let alone =
+                if with_others { self.fetch_again(wanted) } else { self.fetch_stored(wanted, None, || Ok(None)) };
             // Bytes that are not those that were written are left where they are, as whoever reads them must be told.
             match alone {
                 Ok(Some(bytes)) => {

@@ -10,6 +10,7 @@
 
 use crate::blob::{BLOCK, Blob, BlobId};
 use crate::cleaning::{self, Memory};
+use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
 use crate::fetch::Again;
@@ -40,6 +41,12 @@ pub struct Options {
     pub gather: u64,
     /// So many changes of how many extents name blobs wait, where the blobs' records would have to be read from the drive for each. Some hundred bytes of memory each.
     pub count_from: usize,
+    /// What it does with bytes that no hint calls incompressible.
+    pub compression: Compression,
+    /// From so many per cent of its capacity on the store says that it is nearly full.
+    pub near_full: u8,
+    /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
+    pub full: u8,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
@@ -58,9 +65,17 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let scrub = Some(Duration::from_secs(7 * 86_400));
-        let (defer_below, pack_from, gather, count_from) = (64 << 10, 8 << 20, 64 << 20, 64 << 10);
-        Options { defer_below, pack_from, gather, count_from, attended: false, scrub }
+        Options {
+            defer_below: 64 << 10,
+            pack_from: 8 << 20,
+            gather: 64 << 20,
+            count_from: 64 << 10,
+            compression: Compression::Off,
+            near_full: 85,
+            full: 95,
+            attended: false,
+            scrub: Some(Duration::from_secs(7 * 86_400)),
+        }
     }
 }
 
@@ -81,6 +96,10 @@ pub(crate) struct Room {
     pub promised: u64,
     /// Those of the group that gathers.
     pub gathered: u64,
+    /// Blocks that the store can have, as it was when somebody looked last.
+    pub capacity: u64,
+    /// It was said that the store is nearly full.
+    pub told: bool,
 }
 
 /// Bytes of deferred blobs, so that packing reads none of them again: a key-value store passes over all that it had of others before.
@@ -135,6 +154,13 @@ impl Deferred {
         let all = before.map(|(id, (_, bytes))| (id, bytes)).collect();
         self.len -= taken;
         all
+    }
+}
+
+impl State {
+    /// Blocks that live, and those that were accepted and have no place. Those of which changes of counts wait are among them.
+    pub fn used(&self) -> u64 {
+        self.table.live() + self.room.promised + self.sums.deferred.max(0) as u64
     }
 }
 

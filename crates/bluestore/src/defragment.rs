@@ -27,15 +27,19 @@ const BETWEEN: u32 = crate::run::LONGEST as u32;
 pub struct Defragmented {
     /// Stored bytes that it looked at.
     pub looked: u64,
-    /// Bytes that it has written anew, but for those that others have changed meanwhile.
+    /// Stored bytes that it has read to write them anew. Fewer are written where others have changed them meanwhile.
     pub written: u64,
     /// Bytes in many places that were left there, since others share them or they cannot be read.
     pub left: u64,
 }
 
-/// Bytes of blobs, whole grains, by blob and first block.
+/// Bytes of blobs, whole grains, by blob and first block; what was compressed is as it was before.
 #[derive(Debug, Default)]
-pub(crate) struct Fragments(BTreeMap<(BlobId, u32), AlignedBuf>);
+pub(crate) struct Fragments {
+    of: BTreeMap<(BlobId, u32), AlignedBuf>,
+    /// Blocks that were read for them.
+    blocks: u64,
+}
 
 impl Fragments {
     /// Those of an extent, which may stand in several places.
@@ -44,7 +48,7 @@ impl Fragments {
         let mut all = Vec::with_capacity(len);
         while all.len() < len {
             let at = extent.first + (all.len() as u64 / BLOCK) as u32;
-            let ((_, first), bytes) = self.0.range((extent.blob, 0)..=(extent.blob, at)).next_back()?;
+            let ((_, first), bytes) = self.of.range((extent.blob, 0)..=(extent.blob, at)).next_back()?;
             let from = (at - first) as usize * BLOCK as usize;
             let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;
             all.extend_from_slice(&rest[..rest.len().min(len - all.len())]);
@@ -52,8 +56,11 @@ impl Fragments {
         Some(all)
     }
 
-    fn bytes(&self) -> u64 {
-        self.0.values().map(|bytes| bytes.len() as u64).sum()
+    fn keep(&mut self, piece: &Piece, blob: &Blob, stored: AlignedBuf) {
+        self.blocks += u64::from(piece.blocks);
+        if let Some(bytes) = blob.unpack(stored) {
+            self.of.insert((piece.id, piece.first), bytes);
+        }
     }
 }
 
@@ -131,15 +138,22 @@ fn plan(
     };
     let ids: BTreeSet<BlobId> = extents.iter().map(|extent| extent.blob).collect();
     let blobs = core.blobs(&ids)?;
-    let (mut pieces, mut shared) = (Vec::new(), 0);
+    let mut own: HashMap<BlobId, Vec<(u32, u32)>> = HashMap::new();
+    extents.iter().for_each(|extent| own.entry(extent.blob).or_default().push((extent.first, extent.blocks)));
+    let (mut pieces, mut shared, mut seen) = (Vec::new(), 0, BTreeSet::new());
     for extent in &extents {
         done.looked += u64::from(extent.blocks) * BLOCK;
         let Some(blob) = blobs.get(&extent.blob) else { continue };
-        if blob.is_shared(extent.first, extent.blocks) {
+        let own = own.get(&extent.blob).map_or(&[][..], |own| own);
+        if blob.is_shared((extent.first, extent.blocks), own) {
             shared += u64::from(extent.blocks) * BLOCK;
             continue;
         }
         let (from, len) = blob.whole(extent.first, extent.blocks);
+        if !seen.insert((extent.blob, from)) {
+            // Grains of which another extent has a part.
+            continue;
+        }
         for run in blob.find(from, len).into_iter().flatten() {
             let piece = |place| Piece { id: extent.blob, first: run.first, blocks: run.blocks, place };
             pieces.extend(run.place.map(piece));
@@ -162,8 +176,8 @@ fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut
     }
     let read = Arc::new(read(store.core(), &window.pieces, &window.blobs)?);
     drop((window.pieces, window.blobs));
-    done.written += read.bytes();
-    done.left += (window.blocks * BLOCK).saturating_sub(read.bytes());
+    done.written += read.blocks * BLOCK;
+    done.left += window.blocks.saturating_sub(read.blocks) * BLOCK;
     let mut last = None;
     for (object, blocks) in window.stretches {
         let mut transaction = Transaction::new();
@@ -221,10 +235,10 @@ fn read_zone(
                     Ok(Some(own))
                 }
                 Some(_) => core.fetch_again(wanted),
-                None => core.fetch(wanted, None, || Ok(None)),
+                None => core.fetch_stored(wanted, None, || Ok(None)),
             };
             match alone {
-                Ok(Some(own)) => drop(found.0.insert((piece.id, piece.first), own)),
+                Ok(Some(own)) => found.keep(piece, blob, own),
                 Ok(None) => {}
                 Err(error) if is_of_bytes(&error) => {}
                 Err(error) => return Err(error),

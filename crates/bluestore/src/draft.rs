@@ -1,7 +1,8 @@
 //! A transaction that is being prepared: what it changes, over what is there. Nothing of it counts before it is published.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
-use crate::core::{Core, Fresh, NEXT, State};
+use crate::compress::Compression;
+use crate::core::{Core, Fresh, NEXT, State, is_of_bytes};
 use crate::counts::{self, CountChange};
 use crate::data::Stream;
 use crate::id::{CollectionId, ObjectId, bits_of};
@@ -11,8 +12,8 @@ use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The key-value store knows of so many numbers beforehand.
@@ -326,12 +327,31 @@ impl<'a> Draft<'a> {
         self.hold(id, blob).is_ok()
     }
 
-    /// A new blob of an object, of these bytes, at a block of it.
-    pub fn new_blob(&mut self, object: &mut Object, offset: u64, bytes: AlignedBuf, may: May) -> BlobId {
+    /// How bytes of an object are compressed.
+    pub fn compression(&self, object: &Object) -> Compression {
+        if object.onode.hint.incompressible { Compression::Off } else { self.core.options.compression }
+    }
+
+    /// Whether a zone takes so many bytes as one grain.
+    pub fn is_a_grain(&self, len: usize) -> bool {
+        len as u64 <= BLOCK << self.core.data.longest_grain()
+    }
+
+    /// A new blob of an object, of these bytes, at a block of it. `packed`: so many blocks, for which the bytes stand.
+    pub fn new_blob(
+        &mut self,
+        object: &mut Object,
+        offset: u64,
+        (bytes, packed): (AlignedBuf, Option<(Compression, u32)>),
+        may: May,
+    ) -> BlobId {
         let id = BlobId { onode: object.onode.number, number: object.onode.next_blob };
         object.onode.next_blob += 1;
         let grain = object.onode.hint.grain().min(self.core.data.longest_grain());
-        let blob = Blob::new(offset, grain, &bytes);
+        let blob = match packed {
+            None => Blob::new(offset, grain, &bytes),
+            Some(packed) => Blob::compressed(offset, packed, &bytes),
+        };
         if may == May::Wait && (bytes.len() as u64) < self.core.options.defer_below {
             self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
             self.deferred.push((id, Arc::new(bytes)));
@@ -354,14 +374,35 @@ impl<'a> Draft<'a> {
         self.count(extent, false)
     }
 
-    /// Whether other extents name blocks of this one, too, or of a grain that it has a part of.
-    pub fn is_shared(&mut self, extent: &Extent) -> Result<bool> {
-        Ok(self.held(extent.blob)?.blob.is_shared(extent.first, extent.blocks))
+    /// Whether others than these extents of a span name grains of one of them.
+    pub fn is_shared(&mut self, extent: &Extent, all: &[Extent]) -> Result<bool> {
+        let own = all.iter().filter(|other| other.blob == extent.blob);
+        let own: Vec<_> = own.map(|other| (other.first, other.blocks)).collect();
+        Ok(self.held(extent.blob)?.blob.is_shared((extent.first, extent.blocks), &own))
+    }
+
+    /// Compressed blobs that extents between two blocks of a span name.
+    pub fn packed(&self, object: &mut Object, span: u64, from: u32, to: u32) -> Result<BTreeSet<BlobId>> {
+        let within = |extent: &&Extent| extent.packed && extent.part(from, to).is_some();
+        Ok(self.span(object, span)?.0.iter().filter(within).map(|extent| extent.blob).collect())
+    }
+
+    /// Blocks that are stored of a blob.
+    pub fn stored(&mut self, id: BlobId) -> Result<u32> {
+        Ok(self.held(id)?.blob.blocks)
+    }
+
+    /// Whether a change of a blob's counts waits until its record is in memory, or can be read. What is stored of a compressed blob has to be known at once.
+    fn waits(&mut self, extent: &Extent) -> bool {
+        match extent.packed {
+            true => self.held(extent.blob).is_err_and(|error| is_of_bytes(&error)),
+            false => self.core.blob_would_read(extent.blob),
+        }
     }
 
     fn count(&mut self, extent: &Extent, more: bool) -> Result<()> {
         let (id, change) = (extent.blob, CountChange { first: extent.first, blocks: extent.blocks, more });
-        if self.when == Counts::MayWait && !self.blobs.contains_key(&id) && self.core.blob_would_read(id) {
+        if self.when == Counts::MayWait && !self.blobs.contains_key(&id) && self.waits(extent) {
             self.counts.entry(id).or_default().push(change);
             return Ok(());
         }
@@ -377,13 +418,19 @@ impl<'a> Draft<'a> {
     pub fn block(&mut self, object: &mut Object, block: u64) -> Result<Option<AlignedBuf>> {
         let within = (block % SPAN) as u32;
         let span = self.span(object, block / SPAN)?;
-        let Some(part) = span.0.iter().find_map(|extent| extent.part(within, within + 1)) else { return Ok(None) };
+        let part = span.0.iter().find_map(|extent| extent.part(within, within + 1));
+        part.map(|part| self.bytes_of(&part)).transpose()
+    }
+
+    /// What stands in the blocks of an extent.
+    pub fn bytes_of(&mut self, part: &Extent) -> Result<AlignedBuf> {
         let bytes = self.bytes.get(&part.blob).cloned().or_else(|| self.core.state().bytes.get(&part.blob).cloned());
         let blob = self.held(part.blob)?.blob.clone();
         let deferred = || self.get(Family::Deferred, &part.blob.key());
-        let found = self.core.fetch((&blob, part.first, 1), bytes.as_ref().map(|bytes| &bytes[..]), deferred)?;
+        let found =
+            self.core.fetch((&blob, part.first, part.blocks), bytes.as_ref().map(|bytes| &bytes[..]), deferred)?;
         // Whoever has the right to prepare has the newest records.
-        found.map(Some).ok_or_else(|| self.core.corrupt(format!("the place of {}", part.blob)))
+        found.ok_or_else(|| self.core.corrupt(format!("the place of {}", part.blob)))
     }
 
     /// Writes down what has become of objects and blobs.

@@ -53,18 +53,44 @@ impl Core {
         bytes: Option<&[u8]>,
         deferred: impl Fn() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<AlignedBuf>> {
-        let (whole, mut buf) = self.grains_of(wanted)?;
-        match self.fill(whole, (bytes, &deferred), &mut buf) {
-            Ok(true) if whole.0.verify(whole.1, &buf).is_none() => {}
+        let (blob, first, blocks) = wanted;
+        if u64::from(first) + u64::from(blocks) > u64::from(blob.named) || blocks == 0 {
+            return Err(self.corrupt("an extent that ends behind its blob"));
+        }
+        let (from, len) = blob.whole(first, blocks);
+        let Some(stored) = self.fetch_stored((blob, from, len), bytes, deferred)? else { return Ok(None) };
+        let all = blob.unpack(stored).ok_or_else(|| self.corrupt("compressed bytes of an object"))?;
+        if all.len() == bytes_of(blocks) {
+            return Ok(Some(all));
+        }
+        let mut part = AlignedBuf::zeroed(bytes_of(blocks));
+        part.copy_from_slice(&all[bytes_of(first - from)..bytes_of(first - from + blocks)]);
+        Ok(Some(part))
+    }
+
+    /// The same of blocks as they are stored, which begin and end with grains.
+    ///
+    /// # Errors
+    /// As [`Core::fetch`].
+    pub fn fetch_stored(
+        &self,
+        wanted: Wanted<'_>,
+        bytes: Option<&[u8]>,
+        deferred: impl Fn() -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<AlignedBuf>> {
+        let (blob, first, blocks) = wanted;
+        let mut buf = AlignedBuf::zeroed(bytes_of(blocks));
+        match self.fill(wanted, (bytes, &deferred), &mut buf) {
+            Ok(true) if blob.verify(first, &buf).is_none() => {}
             Ok(false) => return Ok(None),
             Err(error) if !is_of_bytes(&error) || matches!(error.fault, Fault::Offline) => return Err(error),
             _ => {
-                if !self.read_again(whole, (bytes, &deferred), &mut buf)? {
+                if !self.read_again(wanted, (bytes, &deferred), &mut buf)? {
                     return Ok(None);
                 }
             }
         }
-        Ok(Some(part_of(wanted, whole.1, buf)))
+        Ok(Some(buf))
     }
 
     /// The same of blocks that have a place, for who has read them with others in vain.
@@ -72,18 +98,9 @@ impl Core {
     /// # Errors
     /// As [`Core::fetch`].
     pub fn fetch_again(&self, wanted: Wanted<'_>) -> Result<Option<AlignedBuf>> {
-        let (whole, mut buf) = self.grains_of(wanted)?;
-        let read = self.read_again(whole, (None, &|| Ok(None)), &mut buf)?;
-        Ok(read.then(|| part_of(wanted, whole.1, buf)))
-    }
-
-    /// The grains that these blocks touch, and memory for them.
-    fn grains_of<'a>(&self, (blob, first, blocks): Wanted<'a>) -> Result<(Wanted<'a>, AlignedBuf)> {
-        if u64::from(first) + u64::from(blocks) > u64::from(blob.blocks) || blocks == 0 {
-            return Err(self.corrupt("an extent that ends behind its blob"));
-        }
-        let (from, len) = blob.whole(first, blocks);
-        Ok(((blob, from, len), AlignedBuf::zeroed(bytes_of(len))))
+        let mut buf = AlignedBuf::zeroed(bytes_of(wanted.2));
+        let read = self.read_again(wanted, (None, &|| Ok(None)), &mut buf)?;
+        Ok(read.then_some(buf))
     }
 
     /// Reads what is not right in `buf`, a grain at a time. False: it is not where it was.
@@ -175,14 +192,4 @@ impl Core {
         self.tenant.unpin(zone);
         read.map(|()| true)
     }
-}
-
-/// The blocks that were asked for, of whole grains from `from` on.
-fn part_of((_, first, blocks): Wanted<'_>, from: u32, whole: AlignedBuf) -> AlignedBuf {
-    if whole.len() == bytes_of(blocks) {
-        return whole;
-    }
-    let mut part = AlignedBuf::zeroed(bytes_of(blocks));
-    part.copy_from_slice(&whole[bytes_of(first - from)..bytes_of(first - from + blocks)]);
-    part
 }

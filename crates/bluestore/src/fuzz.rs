@@ -69,8 +69,8 @@ pub fn fuzz_records(data: &[u8]) {
 fn fuzz_blob(bytes: &[u8]) {
     let Some(mut blob) = Blob::decode(bytes) else { return };
     assert_eq!(Blob::decode(&blob.encode()), Some(blob.clone()));
-    for first in 0..blob.blocks {
-        let blocks = (blob.blocks - first).min(3);
+    for first in 0..blob.named {
+        let blocks = (blob.named - first).min(3);
         let (from, len) = blob.whole(first, blocks);
         blob.name(first, blocks);
         let _ = blob.find(from, len);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Blocks of a span.
 pub(crate) const SPAN: u64 = MAX_BLOCKS as u64;
 /// Of the records, so that others are refused.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Longest object, in bytes.
 pub const MAX_OBJECT: u64 = 1 << 40;
 
@@ -25,6 +25,8 @@ pub struct Hint {
     pub immutable: bool,
     /// It will be gone soon.
     pub short_lived: bool,
+    /// Its bytes are compressed already, or noise: nobody need try.
+    pub incompressible: bool,
 }
 
 impl Hint {
@@ -48,6 +50,8 @@ pub(crate) struct Extent {
     pub blob: BlobId,
     /// The first block, in the blob.
     pub first: u32,
+    /// Of a compressed blob: whoever overwrites a part has to look whether the rest is worth keeping.
+    pub packed: bool,
 }
 
 impl Extent {
@@ -112,7 +116,7 @@ impl Span {
         let (mut end, mut last) = (0, 0u64);
         for extent in &self.0 {
             let own = extent.blob.onode == onode;
-            put_varint(out, u64::from(extent.at - end) << 1 | u64::from(!own));
+            put_varint(out, u64::from(extent.at - end) << 2 | u64::from(extent.packed) << 1 | u64::from(!own));
             put_varint(out, extent.blocks.into());
             if !own {
                 put_varint(out, extent.blob.onode);
@@ -130,7 +134,7 @@ impl Span {
         let (mut all, mut end, mut last) = (Vec::new(), 0u32, 0u64);
         for _ in 0..n {
             let head = from.varint()?;
-            let at = u32::try_from(head >> 1).ok()?.checked_add(end)?;
+            let at = u32::try_from(head >> 2).ok()?.checked_add(end)?;
             let blocks = from.small::<u32>()?;
             let owner = if head & 1 == 1 { from.varint().filter(|n| *n <= MAX_NUMBER)? } else { onode };
             let step = from.varint()?;
@@ -139,7 +143,8 @@ impl Span {
             end = at.checked_add(blocks).filter(|end| blocks > 0 && *end <= MAX_BLOCKS)?;
             first.checked_add(blocks).filter(|end| *end <= MAX_BLOCKS)?;
             last = Some(number).filter(|n| *n <= MAX_NUMBER)?;
-            all.push(Extent { at, blocks, blob: BlobId { onode: owner, number }, first });
+            let packed = head & 2 > 0;
+            all.push(Extent { at, blocks, blob: BlobId { onode: owner, number }, first, packed });
         }
         Some(Span(all))
     }
@@ -175,7 +180,8 @@ impl Onode {
         for n in [self.number, self.version, self.size, self.next_blob, self.omap, self.hint.object, self.hint.write] {
             put_varint(&mut out, n);
         }
-        out.push(u8::from(self.hint.immutable) | u8::from(self.hint.short_lived) << 1);
+        let Hint { immutable, short_lived, incompressible, .. } = self.hint;
+        out.push(u8::from(immutable) | u8::from(short_lived) << 1 | u8::from(incompressible) << 2);
         put_varint(&mut out, self.attributes.len() as u64);
         for (name, value) in &self.attributes {
             put_bytes(&mut out, name);
@@ -196,7 +202,7 @@ impl Onode {
             *to = from.varint()?;
         }
         let flags = from.byte()?;
-        (hint.immutable, hint.short_lived) = (flags & 1 > 0, flags & 2 > 0);
+        (hint.immutable, hint.short_lived, hint.incompressible) = (flags & 1 > 0, flags & 2 > 0, flags & 4 > 0);
         for _ in 0..from.small::<u32>()? {
             let (name, value) = (from.bytes()?.to_vec(), from.bytes()?.to_vec());
             onode.attributes.insert(name, value);
@@ -239,14 +245,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn extent(at: u32, blocks: u32, onode: u64, number: u64, first: u32) -> Extent {
-        Extent { at, blocks, blob: BlobId { onode, number }, first }
+        Extent { at, blocks, blob: BlobId { onode, number }, first, packed: number.is_multiple_of(5) }
     }
 
     #[test]
     fn an_onode_comes_back() {
         let mut onode = Onode::new(77);
         (onode.size, onode.version, onode.next_blob, onode.omap) = (123_456, 9, 4, 78);
-        onode.hint = Hint { object: 1 << 22, write: 1 << 16, immutable: true, short_lived: false };
+        onode.hint =
+            Hint { object: 1 << 22, write: 1 << 16, immutable: true, short_lived: false, incompressible: true };
         onode.attributes.insert(b"".to_vec(), vec![0; 300]);
         onode.attributes.insert(vec![0xff; 3], vec![]);
         onode.first = Span(vec![extent(0, 3, 77, 0, 0), extent(3, 1, 12, MAX_NUMBER, 63), extent(9, 4, 77, 3, 2)]);

@@ -216,6 +216,7 @@ fn look_again(core: &Core, id: BlobId, blob: &Blob, run: Run, found: &mut Vec<Da
     while at < run.first + run.blocks {
         let (first, blocks) = blob.whole(at, 1);
         if is_damaged(core, id, blob, (first, blocks))? {
+            let (first, blocks) = blob.named_in(first, blocks);
             found.push(Damaged { blob: id, first, blocks, offset: blob.offset });
         }
         at = first + blocks;
@@ -226,7 +227,7 @@ fn look_again(core: &Core, id: BlobId, blob: &Blob, run: Run, found: &mut Vec<Da
 fn is_damaged(core: &Core, id: BlobId, blob: &Blob, (first, blocks): (u32, u32)) -> Result<bool> {
     let mut blob = blob.clone();
     for _ in 0..TRIES {
-        let failed = match core.fetch((&blob, first, blocks), None, || core.get(Family::Deferred, &id.key())) {
+        let failed = match core.fetch_stored((&blob, first, blocks), None, || core.get(Family::Deferred, &id.key())) {
             Ok(Some(_)) => return Ok(false),
             Ok(None) => false,
             Err(error) if is_of_bytes(&error) => true,
@@ -256,7 +257,7 @@ fn forget_what_is_gone(core: &Core) -> Result<()> {
             Err(error) => return Err(error),
             Ok(_) => {
                 let blob = core.blob_as_counted(damaged.blob)?;
-                blob.is_some_and(|blob| blob.find(damaged.first, damaged.blocks).is_some())
+                blob.is_some_and(|blob| blob.lives(damaged.first, damaged.blocks))
             }
         };
         if !there {

@@ -9,6 +9,7 @@ use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes}
 use crate::counts;
 use crate::defragment::{self, Defragmented};
 use crate::draft::{Counts, Draft};
+use crate::fullness::{Fullness, fullness};
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::{Change, Family, KeyValue, Pair};
 use crate::lock::lock;
@@ -18,7 +19,7 @@ use crate::scrub::{self, Damage, Scrub};
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
-use imbrex_device::{Code, Error, Result, Written, Zone as DriveZone, ZoneId};
+use imbrex_device::{Code, Error, Fault, Result, Written, Zone as DriveZone, ZoneId};
 use imbrex_zones::clean::Goal;
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
@@ -68,6 +69,10 @@ pub struct Usage {
     pub deferred: u64,
     /// Bytes of zones that are free for the store.
     pub free: u64,
+    /// Bytes that it can have, if no other engine of the drive takes more zones.
+    pub capacity: u64,
+    /// What it takes.
+    pub fullness: Fullness,
     /// Bytes that the cleaner has moved since the opening.
     pub moved: u64,
     /// How often the drive did not give bytes, or gave others, and gave them when they were read once more. Since the store was made, but for what came last before a crash.
@@ -130,7 +135,9 @@ impl BlueStore {
         let state =
             State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
         let rounds = rounds(kv.as_ref())?;
-        Ok(BlueStore(Arc::new(Core::new(tenant, kv, options, (state, rounds)))))
+        let core = Core::new(tenant, kv, options, (state, rounds));
+        core.measure();
+        Ok(BlueStore(Arc::new(core)))
     }
 
     /// Whether this is the same open store.
@@ -181,7 +188,8 @@ impl BlueStore {
                 Ok(ticket) => return Ok(ticket),
                 Err(failed) => failed,
             };
-            if error.code() != Code::NoSpace {
+            // Cleaning makes room for bytes, and none of them fewer.
+            if !matches!(error.fault, Fault::NoSpace) {
                 return Err(tell(callbacks, error));
             }
             match self.0.clean(Goal::Room, self.0.tenant.volume().least_capacity()) {
@@ -403,7 +411,9 @@ impl BlueStore {
     pub fn usage(&self) -> Usage {
         let counts = self.0.tenant.counts();
         let (read_again, read_in_vain) = self.0.again.counts();
+        self.0.measure();
         let state = self.0.state();
+        let Options { near_full, full, .. } = self.0.options;
         let positive = |n: i64| n.max(0) as u64;
         Usage {
             objects: positive(state.sums.objects),
@@ -412,6 +422,8 @@ impl BlueStore {
             uncounted: state.counts.len() as u64,
             deferred: positive(state.sums.deferred) * BLOCK,
             free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
+            capacity: state.room.capacity * BLOCK,
+            fullness: fullness(state.used(), state.room.capacity, (near_full, full)),
             moved: self.0.cleaner.totals().moved,
             read_again,
             read_in_vain,

@@ -19,6 +19,8 @@ pub(crate) struct Zone {
 #[derive(Default)]
 pub(crate) struct Table {
     zones: BTreeMap<u32, Zone>,
+    /// Blocks that live in all of them.
+    live: u64,
     /// Those of which the key-value store does not have what is here.
     changed: BTreeSet<u32>,
 }
@@ -34,15 +36,18 @@ impl Table {
 
     /// Blocks that live in all of them.
     pub fn live(&self) -> u64 {
-        self.zones.values().map(|z| z.live).sum()
+        self.live
     }
 
     pub fn insert(&mut self, zone: u32, z: Zone) {
-        self.zones.insert(zone, z);
+        self.live += z.live;
+        if let Some(old) = self.zones.insert(zone, z) {
+            self.live -= old.live;
+        }
     }
 
     pub fn remove(&mut self, zone: u32) {
-        self.zones.remove(&zone);
+        self.live -= self.zones.remove(&zone).map_or(0, |z| z.live);
         self.changed.remove(&zone);
     }
 
@@ -50,6 +55,7 @@ impl Table {
     pub fn add(&mut self, zone: u32, blocks: u64) {
         if let Some(z) = self.zones.get_mut(&zone) {
             z.live += blocks;
+            self.live += blocks;
             self.changed.insert(zone);
         }
     }
@@ -59,6 +65,7 @@ impl Table {
         let Some(z) = self.zones.get_mut(&zone).filter(|z| z.life as u32 == life) else { return false };
         let was = z.live;
         z.live = was.saturating_sub(blocks);
+        self.live -= was - z.live;
         z.touched = group;
         self.changed.insert(zone);
         was > 0 && z.live == 0 && !z.open

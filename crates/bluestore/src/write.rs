@@ -3,10 +3,11 @@
 use crate::blob::{BLOCK, Place};
 use crate::core::{Core, State};
 use crate::data::{Placed, STREAMS, Stream, Todo};
+use crate::fullness::{Fullness, fullness};
 use crate::lock::lock;
 use crate::run::{A_BLOCK, MOST, RunHeader, RunPiece, header_blocks};
 use crate::table::Zone;
-use imbrex_device::{Cause, Fault, Result, Tag};
+use imbrex_device::{Cause, Code, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
 
 /// What the header of the store's zones says of their content.
@@ -208,11 +209,43 @@ impl Core {
         pieces.div_ceil(A_BLOCK as u64) + 1
     }
 
+    /// Looks how many blocks the store can have. Other engines of the drive may have taken zones since the last time.
+    pub fn measure(&self) {
+        let counts = self.tenant.counts();
+        let kept = counts.reserve + self.data.left_to_metadata();
+        let zones = u64::from((counts.leased + counts.reach).saturating_sub(kept));
+        let mut state = self.state();
+        state.room.capacity = zones * self.data.zone_takes();
+        let full = fullness(state.used(), state.room.capacity, (self.options.near_full, self.options.full));
+        if full > Fullness::Room && !std::mem::replace(&mut state.room.told, true) {
+            let (used, of) = (state.used() * BLOCK, state.room.capacity * BLOCK);
+            tracing::warn!(used, of, "the object store is nearly full; delete something");
+        }
+        state.room.told &= full > Fullness::Room;
+    }
+
+    /// Refuses so many more blocks where the store would have more than its options say.
+    fn check_full(&self, blocks: u64) -> Result<()> {
+        let beyond = || {
+            let state = self.state();
+            fullness(state.used() + blocks, state.room.capacity, (100, self.options.full)) == Fullness::Full
+        };
+        if !beyond() {
+            return Ok(());
+        }
+        self.measure();
+        match beyond() {
+            true => Err(self.refuse(Code::NoSpace, "the store is full; delete something, or give a larger drive")),
+            false => Ok(()),
+        }
+    }
+
     /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them.
     ///
     /// # Errors
-    /// `NoSpace`.
+    /// `NoSpace`: [`Fault::NoSpace`] where cleaning may make room.
     pub fn make_room(&self, blocks: u64) -> Result<()> {
+        self.check_full(blocks)?;
         let mut state = self.state();
         let before = state.room.reserved.len();
         while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len()) {

@@ -2,17 +2,21 @@
 
 mod support;
 
-use imbrex_bluestore::{CollectionId, ObjectId, Options, Transaction};
+use imbrex_bluestore::{CollectionId, Compression, Fullness, ObjectId, Options, Transaction};
 use imbrex_device::{Code, Drive};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Hook, Hooked, config, content, few_active, format, open_with, options};
+use support::{Hook, Hooked, config, content, few_active, format, open_with};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const BLOCK: u64 = 4096;
+
+fn options() -> Options {
+    Options { compression: Compression::Off, ..support::options() }
+}
 
 fn drive(zones: u64) -> Drive {
     let config =
@@ -131,6 +135,53 @@ fn a_full_store_says_so_and_deleting_makes_room() {
     for n in (0..n).filter(|n| n % 3 == 0) {
         assert!(store.read(ALL, &object(n), 0, 200_000).unwrap() == content(200_000, n as u8));
     }
+}
+
+/// A store takes no more than its limit, and does not clean in vain for it. What makes room goes on.
+#[test]
+fn beyond_its_limit_a_store_takes_what_makes_room() {
+    let drive = drive(48);
+    let limits = Options { near_full: 30, full: 50, defer_below: 16 << 10, ..options() };
+    let store = open_with(&drive, Exec::Inline, limits).unwrap();
+    assert_eq!(store.usage().fullness, Fullness::Room);
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let put = |n: u64, len: u64| {
+        let mut write = Transaction::new();
+        store.commit(std::mem::take(write.write(ALL, &object(n), 0, &content(len, n as u8))))
+    };
+    let (mut n, mut seen) = (0, Vec::new());
+    let full = loop {
+        match put(n, 200_000) {
+            Ok(()) => n += 1,
+            Err(error) => break error,
+        }
+        let usage = store.usage();
+        assert!((usage.stored + usage.deferred) * 2 <= usage.capacity, "{usage:?}");
+        seen.push(usage.fullness);
+    };
+    seen.dedup();
+    assert_eq!(seen, [Fullness::Room, Fullness::Near]);
+    assert_eq!(full.code(), Code::NoSpace);
+    assert!(full.to_string().contains("the store is full; delete something"), "{full}");
+    let usage = store.usage();
+    assert!(usage.stored * 100 > usage.capacity * 46 && usage.moved == 0 && usage.free > 0, "{usage:?}");
+    // Overwrites take room before they give any, short ones too; the rest goes on.
+    assert_eq!(put(0, 200_000).unwrap_err().code(), Code::NoSpace);
+    (0..64).map(|n| put(1000 + n, 4096)).find_map(Result::err).expect("short writes have the same limit");
+    let mut also = Transaction::new();
+    also.clone_object(ALL, &object(1), &object(900)).set_attributes(ALL, &object(2), &[(b"a", b"b")]);
+    also.truncate(ALL, &object(3), 4096).zero(ALL, &object(4), 0, 200_704).remove(ALL, &object(5));
+    store.commit(also).unwrap();
+    assert!(store.read(ALL, &object(1), 0, 200_000).unwrap() == content(200_000, 1));
+    put(1, 200_000).unwrap();
+    drop(store);
+    // Who opens it with another limit has more room.
+    let store = open_with(&drive, Exec::Inline, Options { full: 80, ..limits }).unwrap();
+    let mut more = Transaction::new();
+    store.commit(std::mem::take(more.write(ALL, &object(2000), 0, &content(2_000_000, 7)))).unwrap();
+    let report = store.check(true).unwrap();
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
 /// The cleaner empties a zone of which a later transaction, that is not durable, has deleted the rest. The zone is that transaction's to free.

@@ -93,6 +93,21 @@ impl Named {
     /// Opens the drive's engine with `open`, which gets the URI and the options. Failures show the drive as the user has written it.
     pub fn open_with<T, E: Into<Failure>>(
         &self,
+        options: Options,
+        open: impl FnOnce(&str, &[(&str, &str)]) -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        // Only programs that load the library have an endpoint.
+        if std::env::var_os("IMBREX_METRICS").is_some_and(|to| !to.is_empty()) {
+            let sentence = "IMBREX_METRICS is for programs that load libimbrex.so, and this command gives no metrics; `imbrex top` \
+                            watches the drive";
+            warn(sentence, self.json);
+        }
+        self.open_in_front(options, open)
+    }
+
+    /// The same in front of a program that loads the library.
+    pub fn open_in_front<T, E: Into<Failure>>(
+        &self,
         mut options: Options,
         open: impl FnOnce(&str, &[(&str, &str)]) -> Result<T, E>,
     ) -> Result<T, Failure> {
@@ -100,12 +115,6 @@ impl Named {
             options.push(("host-sync", "on"));
         }
         let uri = uri_of(&self.drive)?;
-        // Only programs that load the library have an endpoint.
-        if std::env::var_os("IMBREX_METRICS").is_some_and(|to| !to.is_empty()) {
-            let sentence = "IMBREX_METRICS is for programs that load libimbrex.so, and this command gives no metrics; `imbrex top` \
-                            watches the drive";
-            warn(sentence, self.json);
-        }
         open(&uri, &options).map_err(|error| {
             // What the user wrote, where it is not what is wrong with the drive that it leads to.
             let named =

@@ -2,15 +2,15 @@
 
 use crate::engine::Named;
 use crate::installed;
-use crate::output::{Failure, Outcome, number_of, print, print_json, size, written};
+use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, written};
 use clap::Subcommand;
 use imbrex_device::Error;
 use imbrex_drives::{Locator, SCHEME, parse_size};
 use imbrex_image::control::{Request, Server, socket_of};
-use imbrex_image::{Images, Info, Optimized};
+use imbrex_image::{Images, Info, LimitChange, Limits, Optimized, Stat};
 use imbrex_store::Store;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -53,6 +53,12 @@ enum Verb {
     /// Give an image another size. Nobody may use one that becomes smaller; who uses one that grows sees it when he connects again.
     #[command(after_help = "Example:\n  imbrex image resize drive.img disk 20G")]
     Resize(Sized),
+    /// Limit what an image takes, and what its clients may ask for together.
+    ///
+    /// They count at once and stay with the image. Limits of requests hold back those of the process that has the images open.
+    #[command(after_help = "Examples:\n  imbrex image limit drive.img disk --used 20G --iops 500 --bandwidth 100M\n  \
+        imbrex image limit drive.img disk --iops none")]
+    Limit(Limit),
     /// Make an image again what it was at a snapshot. What was written since is lost. Nobody may use it.
     #[command(after_help = "Example:\n  imbrex image rollback drive.img disk@monday")]
     Rollback(Snapshot),
@@ -68,6 +74,14 @@ enum Verb {
     /// Write what an image has in many places anew, one behind the other, so that it is read in order again. It may be used meanwhile. What snapshots and clones share stays where it is.
     #[command(after_help = "Example:\n  imbrex image optimize drive.img disk --memory 1G")]
     Optimize(Optimize),
+    /// Make the changes of a stream that `imbrex image export-diff` or `rbd export-diff` has printed, and the snapshot that it is named for.
+    ///
+    /// The image has to be what it was at the snapshot since which the stream has changes, or new where it has all. Nobody may use it.
+    #[command(after_help = "Example:\n  imbrex image import-diff other.img disk < changes")]
+    ImportDiff(Image),
+    /// Print what a server has counted for an image: requests, how long they took, what it takes.
+    #[command(after_help = "Example:\n  imbrex image stat drive.img disk")]
+    Stat(Image),
     /// Serve all images to virtual machines and to other clients of NBD, with nbdkit, until Ctrl-C.
     #[command(after_help = "Examples:\n  imbrex image serve drive.img --socket nbd.sock\n  \
         imbrex image serve drive.img --socket nbd.sock -- --filter=rate rate=100M")]
@@ -111,6 +125,24 @@ struct Clone {
     snapshot: (String, String),
     /// The new image.
     new: String,
+}
+
+#[derive(clap::Args)]
+#[group(id = "limits", required = true, multiple = true, args = ["used", "iops", "bandwidth"])]
+struct Limit {
+    #[command(flatten)]
+    named: Named,
+    /// The image.
+    image: String,
+    /// Bytes that it may take with its snapshots, as 20G: a write beyond them fails as on a full drive. "none": no limit.
+    #[arg(long, value_name = "SIZE|none", value_parser = size_or_none)]
+    used: Option<u64>,
+    /// Reads, writes and discards a second; others wait. "none": no limit.
+    #[arg(long, value_name = "N|none", value_parser = number_or_none)]
+    iops: Option<u64>,
+    /// Bytes that are read and written a second, as 100M; others wait. "none": no limit.
+    #[arg(long, value_name = "SIZE|none", value_parser = size_or_none)]
+    bandwidth: Option<u64>,
 }
 
 #[derive(clap::Args)]
@@ -184,6 +216,22 @@ fn snapshot(text: &str) -> Result<(String, String), String> {
     Ok((parts.0.to_owned(), parts.1.to_owned()))
 }
 
+/// A limit, of which 0 says that there is none.
+fn or_none(text: &str, parse: impl FnOnce(&str) -> Result<u64, String>) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        _ => parse(text).and_then(|n| if n > 0 { Ok(n) } else { Err("write a number above 0, or none".to_owned()) }),
+    }
+}
+
+fn size_or_none(text: &str) -> Result<u64, String> {
+    or_none(text, parse_size)
+}
+
+fn number_or_none(text: &str) -> Result<u64, String> {
+    or_none(text, |text| text.parse().map_err(|_| "write a number, or none".to_owned()))
+}
+
 /// An image, and a snapshot where one is named.
 fn parts(text: &str) -> (String, Option<String>) {
     match text.split_once('@') {
@@ -204,6 +252,9 @@ pub fn run(args: Args) -> Outcome {
         }
         Verb::Flatten(Image { named, image }) => (named, vec![Request::Flatten { name: image }]),
         Verb::Resize(Sized { named, image, size }) => (named, vec![Request::Resize { name: image, size }]),
+        Verb::Limit(Limit { named, image, used, iops, bandwidth }) => {
+            (named, vec![Request::Limit { name: image, change: LimitChange { used, iops, bandwidth } }])
+        }
         Verb::Rollback(Snapshot { named, snapshot: (name, snapshot) }) => {
             (named, vec![Request::Rollback { name, snapshot }])
         }
@@ -218,13 +269,19 @@ pub fn run(args: Args) -> Outcome {
         Verb::ExportDiff(ExportDiff { named, what, from }) => {
             let (name, to) = parts(&what);
             let mut out = io::stdout().lock();
-            let done = ask(&named, true, &[Request::ExportDiff { name, from, to }], &mut out);
+            let request = [Request::ExportDiff { name, from, to }];
+            let done = ask(&named, true, &request, (&mut io::empty(), &mut out));
             return done.and_then(|()| written(out.flush()));
         }
         Verb::Optimize(args) => return optimize(args),
+        Verb::ImportDiff(Image { named, image }) => {
+            let request = [Request::ImportDiff { name: image }];
+            return ask(&named, false, &request, (&mut io::stdin().lock(), &mut io::sink()));
+        }
+        Verb::Stat(args) => return stat(&args),
         Verb::Serve(args) => return serve(&args),
     };
-    ask(&named, false, &requests, &mut io::sink())
+    ask(&named, false, &requests, (&mut io::empty(), &mut io::sink()))
 }
 
 /// The path of a drive that is named so.
@@ -234,13 +291,13 @@ fn path_of(drive: &str) -> &Path {
 }
 
 /// Has requests carried out: by whoever serves the images, or here.
-fn ask(named: &Named, looks: bool, requests: &[Request], out: &mut dyn Write) -> Outcome {
+fn ask(named: &Named, looks: bool, requests: &[Request], (input, out): (&mut dyn Read, &mut dyn Write)) -> Outcome {
     let failed = |error: Error| Failure::from(error);
     let socket = socket_of(path_of(&named.drive));
     let server = |socket: &PathBuf| Server::at(socket).map_err(failed);
     if let Some(mut server) = socket.as_ref().map(server).transpose()?.flatten() {
         for (n, request) in requests.iter().enumerate() {
-            server.perform(request, out).map_err(failed)?;
+            server.perform(request, input, out).map_err(failed)?;
             if n + 1 == requests.len() {
                 return Ok(());
             }
@@ -258,29 +315,28 @@ fn ask(named: &Named, looks: bool, requests: &[Request], out: &mut dyn Write) ->
     let options = if looks { named.as_a_look() } else { Vec::new() };
     let store = named.open_with(options, Store::open_uri)?;
     let images = Images::open((*store).clone(), store)?;
-    requests.iter().try_for_each(|request| images.perform(request, out).map_err(failed))
+    requests.iter().try_for_each(|request| images.perform(request, input, out).map_err(failed))
 }
 
 fn ls(args: Ls) -> Outcome {
     let mut found = Vec::new();
     let request = args.image.map_or(Request::List, |name| Request::Info { name });
-    ask(&args.named, true, &[request], &mut found)?;
-    let all: Vec<Info> = serde_json::from_slice(&found).map_err(|error| {
-        Failure::failed(format!("the server answers in another way ({error}); use its version of imbrex"))
-    })?;
+    ask(&args.named, true, &[request], (&mut io::empty(), &mut found))?;
+    let all: Vec<Info> = serde_json::from_slice(&found).map_err(another_version)?;
     if args.named.json {
         return print_json(&serde_json::json!({ "images": all }));
     }
     for info in all {
-        let parent = info.parent.map(|parent| format!(", a clone of {}@{}", parent.image, parent.snapshot));
+        let parent = info.parent.as_ref().map(|parent| format!(", a clone of {}@{}", parent.image, parent.snapshot));
         print(format_args!(
-            "{:>8}  {:>8} used  {}{}",
+            "{:>8}  {:>8} used  {}{}{}",
             size(info.size),
             size(info.used),
             info.name,
-            parent.unwrap_or_default()
+            parent.unwrap_or_default(),
+            limited(&info)
         ))?;
-        for snapshot in info.snapshots {
+        for snapshot in &info.snapshots {
             let clones = match snapshot.clones {
                 0 => String::new(),
                 n => format!(", {}", number_of(n, "clone")),
@@ -326,7 +382,7 @@ fn optimize(args: Optimize) -> Outcome {
         return Err(Failure::usage("say 1M to 64G of --memory"));
     }
     let (mut steps, request) = (Steps::default(), Request::Optimize { name: args.image, memory: args.memory });
-    let done = ask(&args.named, false, &[request], &mut steps);
+    let done = ask(&args.named, false, &[request], (&mut io::empty(), &mut steps));
     if steps.told {
         eprintln!();
     }
@@ -340,6 +396,89 @@ fn optimize(args: Optimize) -> Outcome {
         left => format!("; {} stay where they are, since snapshots or clones share them", size(left)),
     };
     print(format_args!("{} of {} written anew{left}", size(written), size(looked)))
+}
+
+/// What whoever has the images open has counted. Nobody else knows.
+fn stat(args: &Image) -> Outcome {
+    let drive = &args.named.drive;
+    let server = socket_of(path_of(drive)).map(|socket| Server::at(&socket)).transpose()?.flatten();
+    let server = server.ok_or_else(|| {
+        Failure::failed(format!("nobody serves the images of {drive}; `imbrex image ls` shows what they are"))
+    })?;
+    let mut found = Vec::new();
+    server.perform(&Request::Stat { name: args.image.clone() }, &mut io::empty(), &mut found)?;
+    let stat: Stat = serde_json::from_slice(&found).map_err(another_version)?;
+    if args.named.json {
+        return print_json(&serde_json::json!(stat));
+    }
+    let Stat { image, store } = stat;
+    let snapshots = number_of(image.snapshots, "snapshot");
+    print(format_args!("{}: {} with {snapshots}, {}", image.name, size(image.size), limits(image.limits)))?;
+    if let Some(taken) = image.taken {
+        let age = number_of(taken.age, "second");
+        print(format_args!("takes {}, and {} for snapshots, {age} ago", size(taken.used), size(taken.kept)))?;
+    }
+    print(format_args!(
+        "{:<8} {:>10} {:>10} {:>8} {:>10} {:>10}",
+        "", "requests", "bytes", "failed", "mean", "99 % in"
+    ))?;
+    for of in &image.requests {
+        let took = &of.nanoseconds;
+        let mean = took.sum.checked_div(took.count).map_or("-".into(), milliseconds);
+        print(format_args!(
+            "{:<8} {:>10} {:>10} {:>8} {:>10} {:>10}",
+            of.kind.name(),
+            count(took.count),
+            size(of.bytes),
+            count(of.failed),
+            mean,
+            most_within(&took.buckets, took.count)
+        ))?;
+    }
+    print(format_args!("held back by limits: {}, {} together", count(image.waits), milliseconds(image.waited)))?;
+    print(format_args!(
+        "its store: {} in {}, {} free",
+        size(store.stored.saturating_add(store.deferred)),
+        number_of(store.objects, "object"),
+        size(store.free)
+    ))
+}
+
+fn milliseconds(nanoseconds: u64) -> String {
+    format!("{:.2} ms", nanoseconds as f64 / 1e6)
+}
+
+/// The end of the bucket that 99 % of all are within.
+fn most_within(buckets: &[(u64, u64)], count: u64) -> String {
+    let enough = count - count / 100;
+    match buckets.iter().find(|(_, within)| *within >= enough) {
+        _ if count == 0 => "-".to_owned(),
+        Some((end, _)) => milliseconds(*end),
+        None => "longer".to_owned(),
+    }
+}
+
+fn another_version(error: serde_json::Error) -> Failure {
+    Failure::failed(format!("the server answers in another way ({error}); use its version of imbrex"))
+}
+
+fn limits(limits: Limits) -> String {
+    let Limits { used, iops, bandwidth } = limits;
+    let used = used.map(|used| format!("{} taken", size(used)));
+    let iops = iops.map(|iops| format!("{}/s", number_of(iops, "request")));
+    let bandwidth = bandwidth.map(|bytes| format!("{}/s", size(bytes)));
+    let all: Vec<String> = [used, iops, bandwidth].into_iter().flatten().collect();
+    if all.is_empty() { "no limits".to_owned() } else { format!("limited to {}", all.join(", ")) }
+}
+
+/// What `ls` says of limits, behind the rest.
+fn limited(info: &Info) -> String {
+    let Limits { used, iops, bandwidth } = info.limits;
+    let taken = size(info.used.saturating_add(info.kept));
+    let used = used.map(|used| format!(", takes {taken} of {} with its snapshots", size(used)));
+    let iops = iops.map(|iops| format!(", {}/s", number_of(iops, "request")));
+    let bandwidth = bandwidth.map(|bytes| format!(", {}/s", size(bytes)));
+    [used, iops, bandwidth].into_iter().flatten().collect()
 }
 
 /// Where the plug-in is.
@@ -370,7 +509,12 @@ fn serve(args: &Serve) -> Outcome {
     }
     // Says what is wrong with the drive in the words of this command.
     let named = Named::of(&args.drive);
-    drop(named.open_with(named.as_a_look(), Store::open_uri)?);
+    let store = named.open_in_front(named.as_a_look(), Store::open_uri)?;
+    let images = Images::open((*store).clone(), store)?;
+    let names = images.names()?;
+    drop(images);
+    let names = number_of(names.len() as u64, "image");
+    print(format_args!("serving {names} of {} at {}", args.drive, args.socket.display()))?;
     let error = Command::new("nbdkit")
         .args(["--foreground", "--threads", THREADS, "--unix"])
         .arg(&args.socket)

@@ -238,7 +238,7 @@ fn put(args: &Put) -> Outcome {
         // Of a put that was ended.
         begin.remove(c, &unfinished);
     }
-    begin.hint(c, &unfinished, Hint { object: len, write: PIECE as u64, immutable: true, short_lived: false });
+    begin.hint(c, &unfinished, Hint { object: len, write: PIECE as u64, immutable: true, ..Hint::default() });
     store.queue(begin)?;
     let bar = ProgressBar::new(len)
         .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));
@@ -380,6 +380,8 @@ fn stat(args: &Look) -> Outcome {
             "deferred_bytes": usage.deferred,
             "uncounted_changes": usage.uncounted,
             "free_bytes": usage.free,
+            "capacity_bytes": usage.capacity,
+            "fullness": usage.fullness.name(),
             "read_again": usage.read_again,
             "read_in_vain": usage.read_in_vain,
             "scrub": {
@@ -398,6 +400,7 @@ fn stat(args: &Look) -> Outcome {
         ("stored on zones", size(usage.stored)),
         ("waiting in the metadata", size(usage.deferred)),
         ("free", size(usage.free)),
+        ("can have", format!("{} ({})", size(usage.capacity), usage.fullness.name())),
         ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
         ("last scrub ended", ago(scrub.ended)),
         ("known to be damaged", number_of(scrub.damaged, "place")),

@@ -1,9 +1,12 @@
 //! How a command reaches the images of a drive that another process serves: a socket, whose path follows from the drive's. One request is one connection: a line of JSON,
-//! then frames. A frame is a letter, a length, and bytes: `d`, what the request gives; `e`, an error; `.`, the end.
+//! then frames. A frame is a letter, a length, and bytes: `d`, what the request gives; `e`, an error; `.`, the end. A client that has more to give than the line sends it so, too,
+//! with `d` and `.`.
 //!
 //! The socket is its owner's alone, and a client looks who answers.
 
-use crate::images::{Images, Info};
+use crate::images::Images;
+use crate::info::Info;
+use crate::limits::LimitChange;
 use imbrex_device::{Code, Error, Result};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, shutdown};
@@ -24,8 +27,10 @@ const LONGEST: u64 = 64 << 10;
 const FRAME: usize = 1 << 20;
 /// Requests at once.
 const AT_ONCE: usize = 32;
-/// So long a client may take for its line, or for a frame that it is to read.
+/// So long a client may take for its line, or to read a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a server that waits for what a client gives looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What may be asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +48,18 @@ pub enum Request {
     Rollback { name: String, snapshot: String },
     Clone { name: String, snapshot: String, to: String },
     Flatten { name: String },
+    Stat { name: String },
+    Limit { name: String, change: LimitChange },
     ExportDiff { name: String, from: Option<String>, to: Option<String> },
     Optimize { name: String, memory: u64 },
+    ImportDiff { name: String },
+}
+
+impl Request {
+    /// It wants more than its line.
+    fn takes_input(&self) -> bool {
+        matches!(self, Request::ImportDiff { .. })
+    }
 }
 
 /// An error on its way.
@@ -55,11 +70,11 @@ struct Told {
 }
 
 impl Images {
-    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `ExportDiff` its stream; `Optimize` how far it is; others nothing.
+    /// Does what is asked for. `List` and `Info` give [`Info`] as JSON, in an array; `Stat` a [`Stat`](crate::Stat); `ExportDiff` its stream; `Optimize` how far it is; others nothing. `ImportDiff` reads one from `input`.
     ///
     /// # Errors
-    /// Those of the method, and of `out`.
-    pub fn perform(&self, request: &Request, out: &mut dyn Write) -> Result<()> {
+    /// Those of the method, of `input`, and of `out`.
+    pub fn perform(&self, request: &Request, input: &mut dyn Read, out: &mut dyn Write) -> Result<()> {
         let infos = |names: Vec<String>, out: &mut dyn Write| {
             let info = |name: String| match self.info(&name) {
                 // It was removed meanwhile.
@@ -84,8 +99,14 @@ impl Images {
             Request::Rollback { name, snapshot } => self.rollback(name, snapshot),
             Request::Clone { name, snapshot, to } => self.clone_image(name, snapshot, to),
             Request::Flatten { name } => self.flatten(name),
+            Request::Stat { name } => {
+                let stat = self.stat(name)?;
+                serde_json::to_writer(out, &stat).map_err(|error| Error::io(&"images".into(), error.into()))
+            }
+            Request::Limit { name, change } => self.limit(name, *change),
             Request::ExportDiff { name, from, to } => self.export_diff(name, from.as_deref(), to.as_deref(), out),
             Request::Optimize { name, memory } => self.optimize(name, *memory, out),
+            Request::ImportDiff { name } => self.import_diff(name, input),
         }
     }
 }
@@ -231,6 +252,82 @@ impl<W: Write> Write for Frames<W> {
     }
 }
 
+/// What frames of a client give, until their end. He may take his time for them, as whoever gives him the bytes does.
+struct Given<R> {
+    from: R,
+    /// Of the frame that is being read.
+    left: usize,
+    ended: bool,
+    over: Arc<AtomicBool>,
+}
+
+impl<R: Read> Given<R> {
+    /// Some bytes of the connection.
+    fn some(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.from.read(to) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                read => return read,
+            }
+            if self.over.load(Ordering::Acquire) {
+                return Err(io::Error::new(ErrorKind::ConnectionAborted, "the server ends"));
+            }
+        }
+    }
+
+    fn next_frame(&mut self) -> io::Result<()> {
+        let (mut head, mut there) = ([0; 5], 0);
+        while there < head.len() {
+            there += self.some(&mut head[there..])?;
+        }
+        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        match (head[0], len) {
+            (b'd', 1..=FRAME) => self.left = len,
+            (b'.', 0) => self.ended = true,
+            _ => return Err(ErrorKind::InvalidData.into()),
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Given<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 && !self.ended {
+            self.next_frame()?;
+        }
+        if self.ended {
+            return Ok(0);
+        }
+        let most = self.left.min(to.len());
+        let read = self.some(&mut to[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+/// Sends what a request takes. False: the server has stopped to listen, and says why.
+fn send(input: &mut dyn Read, mut to: impl Write) -> io::Result<bool> {
+    let mut bytes = vec![0; FRAME];
+    loop {
+        let len = match input.read(&mut bytes) {
+            Ok(len) => len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let sent = match len {
+            0 => frame(&mut to, b'.', &[]).and_then(|()| to.flush()),
+            _ => frame(&mut to, b'd', &bytes[..len]),
+        };
+        if sent.is_err() || len == 0 {
+            return Ok(sent.is_ok());
+        }
+    }
+}
+
 fn tell(to: &mut impl Write, error: &Error) -> io::Result<()> {
     let told = Told { code: error.code() as i32, sentence: error.to_string() };
     frame(to, b'e', &serde_json::to_vec(&told)?)
@@ -239,11 +336,13 @@ fn tell(to: &mut impl Write, error: &Error) -> io::Result<()> {
 fn answer(images: &Images, client: UnixStream, over: Arc<AtomicBool>) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
+    let (mut line, mut from) = (String::new(), BufReader::new(&client));
+    (&mut from).take(LONGEST).read_line(&mut line)?;
+    client.set_read_timeout(Some(LOOK))?;
+    let mut input = Given { from, left: 0, ended: false, over: over.clone() };
     let mut to = Frames(io::BufWriter::new(&client), over);
     let done = match serde_json::from_str::<Request>(&line) {
-        Ok(request) => images.perform(&request, &mut to),
+        Ok(request) => images.perform(&request, &mut input, &mut to),
         Err(error) => Err(Error::refused(
             Code::InvalidArgument,
             "",
@@ -278,12 +377,15 @@ impl Server {
     ///
     /// # Errors
     /// Those of [`Images::perform`], there.
-    pub fn perform(self, request: &Request, out: &mut dyn Write) -> Result<()> {
+    pub fn perform(self, request: &Request, input: &mut dyn Read, out: &mut dyn Write) -> Result<()> {
         let about: Arc<str> = "the server of the images".into();
         let lost = |error| Error::io(&about, error);
         let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
         line.push(b'\n');
         (&self.0).write_all(&line).map_err(lost)?;
+        if request.takes_input() {
+            send(input, &self.0).map_err(|error| Error::io(&"the input".into(), error))?;
+        }
         let mut from = BufReader::new(&self.0);
         loop {
             let mut head = [0; 5];

@@ -1,6 +1,8 @@
 //! Clones of images, and how they become images of their own.
 
+use crate::charge::BLOCK;
 use crate::images::{DEEPEST, Images, created, no_snapshot};
+use crate::limits::Limits;
 use crate::names::{ALL, HEAD, header};
 use crate::objects::{Core, State, Why, child_key, copy, set_epochs};
 use crate::records::{Epochs, Header, ParentLink, Snap, Work};
@@ -26,7 +28,15 @@ impl Images {
             return Err(Error::refused(Code::InvalidArgument, name, sentence));
         }
         let parent = Some(ParentLink { image: core.id, snap, overlap: size });
-        let new = Header { size, order, next_snap: 1, created: created(), parent, work: Work::None };
+        let new = Header {
+            size,
+            order,
+            next_snap: 1,
+            created: created(),
+            parent,
+            work: Work::None,
+            limits: Limits::default(),
+        };
         self.make(to, &new, |transaction, id| {
             transaction.omap_set(ALL, &header(core.id), &[(&child_key(snap, id), b"")]);
         })
@@ -100,6 +110,8 @@ impl Core {
             let object = self.object(number, last);
             self.inherited(state, (number, begin + counts, Why::ToCopy), &mut |source| {
                 let Some((source, counts)) = source else { return Ok(()) };
+                // It is not refused, and then what the image may take is less.
+                self.quota.bound().add(counts.next_multiple_of(BLOCK), 0);
                 let mut transaction = Transaction::new();
                 copy(&mut transaction, (source, counts), &object);
                 set_epochs(&mut transaction, &object, Epochs { born, copied: born });

@@ -5,11 +5,10 @@
 
 use crate::images::{Images, no_snapshot};
 use crate::objects::Why;
+use crate::stream::DIFF_MAGIC;
 use imbrex_device::{Code, Error, Result};
 use std::io::Write;
 
-/// The first line of a stream.
-pub const DIFF_MAGIC: &[u8] = b"rbd diff v1\n";
 /// Bytes that are compared at once.
 const GRAIN: usize = 64 << 10;
 

@@ -1,12 +1,15 @@
 //! All images of a store: which there are, and how they come and go.
 
 use crate::image::Image;
-use crate::names::{ALL, HEAD, MAX_IMAGE, check, directory, header};
+use crate::info::{Info, Parent, Snapshot};
+use crate::lasting::{Lasting, Taken};
+use crate::limits::{LimitChange, Limits};
+use crate::names::{ALL, MAX_IMAGE, check, directory, header};
 use crate::objects::{Core, State, child_key};
 use crate::records::{Header, ORDERS, Snap, Work};
+use crate::throttle::{Clock, Real};
 use imbrex_bluestore::{BlueStore, Transaction};
 use imbrex_device::{Code, Error, Result};
-use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -22,6 +25,20 @@ pub(crate) const DEEPEST: usize = 256;
 #[derive(Clone)]
 pub struct Images(Arc<Inner>);
 
+/// Images that it does not keep open, and what who looks at them has meanwhile.
+#[derive(Clone)]
+pub(crate) struct WeakImages(Weak<Inner>, pub Arc<Mutex<()>>);
+
+impl WeakImages {
+    pub fn upgrade(&self) -> Option<Images> {
+        self.0.upgrade().map(Images)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 /// Those of this process: whoever opens a store's images again has the same.
 static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
@@ -30,45 +47,11 @@ struct Inner {
     /// Images that somebody looks at. Who changes the directory has it, too.
     open: Mutex<HashMap<u64, Weak<Core>>>,
     kept: Arc<dyn Any + Send + Sync>,
-}
-
-/// What an image is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Info {
-    /// Its name.
-    pub name: String,
-    /// Bytes that it has.
-    pub size: u64,
-    /// Bytes of blocks that stand for them now: those that it shares with others count, and those that it has of a parent do not.
-    pub used: u64,
-    /// Seconds since 1970 when it was made.
-    pub created: u64,
-    /// Whose clone it is.
-    pub parent: Option<Parent>,
-    /// The oldest first.
-    pub snapshots: Vec<Snapshot>,
-}
-
-/// The snapshot that an image is a clone of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    /// Name of its image.
-    pub image: String,
-    /// Its own.
-    pub snapshot: String,
-}
-
-/// A snapshot of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: String,
-    /// The image's size then, in bytes.
-    pub size: u64,
-    /// Seconds since 1970.
-    pub created: u64,
-    /// Images that are clones of it: while there are any it cannot be removed.
-    pub clones: u64,
+    clock: Arc<dyn Clock>,
+    /// Of all images that anybody has looked at: who connects again finds buckets and counters as he has left them.
+    lasting: Mutex<HashMap<u64, Arc<Lasting>>>,
+    /// Somebody looks at figures, and keeps them open meanwhile.
+    looking: Arc<Mutex<()>>,
 }
 
 fn now() -> u64 {
@@ -116,12 +99,27 @@ impl Images {
     /// # Errors
     /// Those of the store; `Corrupt`.
     pub fn open(store: BlueStore, kept: impl Any + Send + Sync) -> Result<Images> {
+        Images::open_clocked(store, kept, Arc::new(Real::default()))
+    }
+
+    /// The same, with another clock for the limits of requests: for tests. Images that this process has open keep theirs.
+    ///
+    /// # Errors
+    /// Those of [`Images::open`].
+    pub fn open_clocked(store: BlueStore, kept: impl Any + Send + Sync, clock: Arc<dyn Clock>) -> Result<Images> {
         let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|inner| inner.strong_count() > 0);
         if let Some(inner) = all.iter().filter_map(Weak::upgrade).find(|inner| inner.store.is(&store)) {
             return Ok(Images(inner));
         }
-        let images = Images(Arc::new(Inner { store, open: Mutex::default(), kept: Arc::new(kept) }));
+        let images = Images(Arc::new(Inner {
+            store,
+            open: Mutex::default(),
+            kept: Arc::new(kept),
+            clock,
+            lasting: Mutex::default(),
+            looking: Arc::default(),
+        }));
         for (key, _) in images.pairs(b"g")? {
             let image =
                 key[1..].try_into().map(u64::from_be_bytes).map_err(|_| images.corrupt("the list of images"))?;
@@ -135,12 +133,20 @@ impl Images {
         Ok(images)
     }
 
+    pub(crate) fn downgrade(&self) -> WeakImages {
+        WeakImages(Arc::downgrade(&self.0), self.0.looking.clone())
+    }
+
     pub(crate) fn store(&self) -> &BlueStore {
         &self.0.store
     }
 
     pub(crate) fn lock(&self) -> Open<'_> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, HashMap<u64, Arc<Lasting>>> {
+        self.0.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn corrupt(&self, what: &str) -> Error {
@@ -192,7 +198,9 @@ impl Images {
             snaps.insert(id, snap);
         }
         let parent = header.parent.map(|parent| self.load(open, parent.image, depth + 1)).transpose()?;
-        let core = Arc::new(Core::new(store, id, State { header, snaps, parent, gone: false }));
+        let new = || Arc::new(Lasting::new(self.0.clock.clone(), header.limits));
+        let lasting = self.lasting().entry(id).or_insert_with(new).clone();
+        let core = Arc::new(Core::new(store, id, State { header, snaps, parent, gone: false }, lasting));
         // Whoever changes it tries again; what can be read without that is read.
         if let Err(error) = core.resume() {
             tracing::warn!(%error, image = id, "what was begun with an image cannot be ended now");
@@ -254,7 +262,8 @@ impl Images {
             ));
         }
         let _open = self.lock();
-        let header = Header { size, order, next_snap: 1, created: now(), parent: None, work: Work::None };
+        let limits = Limits::default();
+        let header = Header { size, order, next_snap: 1, created: now(), parent: None, work: Work::None, limits };
         self.make(name, &header, |_, _| ())
     }
 
@@ -309,17 +318,7 @@ impl Images {
         let core = self.named(&mut open, name)?;
         let names: HashMap<u64, String> = self.ids()?.into_iter().map(|(name, id)| (id, name)).collect();
         drop(open);
-        let mut used = 0;
-        core.each(0, |number, snaps| {
-            if snaps.contains(&HEAD) {
-                used += match core.store.stored(ALL, &core.object(number, HEAD)) {
-                    // It has gone since the list was made.
-                    Err(error) if error.code() == Code::NotFound => 0,
-                    stored => stored?,
-                };
-            }
-            Ok(())
-        })?;
+        let Taken { head: used, kept } = core.taken()?;
         let state = core.state();
         let parent = state.header.parent.zip(state.parent.as_ref()).map(|(link, parent)| Parent {
             image: names.get(&link.image).cloned().unwrap_or_default(),
@@ -331,8 +330,8 @@ impl Images {
             Ok(Snapshot { name: snap.name.clone(), size: snap.size, created: snap.created, clones })
         };
         let snapshots = alive.map(snapshot).collect::<Result<_>>()?;
-        let Header { size, created, .. } = state.header;
-        Ok(Info { name: name.to_owned(), size, used, created, parent, snapshots })
+        let Header { size, created, limits, .. } = state.header;
+        Ok(Info { name: name.to_owned(), size, used, kept, limits, created, parent, snapshots })
     }
 
     /// Images that are clones of a snapshot.
@@ -396,7 +395,9 @@ impl Images {
         if let Some(parent) = core.state().header.parent {
             transaction.omap_remove(ALL, &header(parent.image), &[&child_key(parent.snap, id)]);
         }
-        self.store().commit(transaction)
+        self.store().commit(transaction)?;
+        self.lasting().remove(&id);
+        Ok(())
     }
 
     /// Gives an image another size, in bytes. What is new is zeros, and what is behind a smaller size is gone. Nobody may have an image open to write that becomes smaller.
@@ -413,6 +414,27 @@ impl Images {
         core.resize(&mut state, size)
     }
 
+    /// Changes the limits of an image, durably. They count at once, for requests that wait, too. An image that takes more than it may keeps what it has.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the store.
+    pub fn limit(&self, name: &str, change: LimitChange) -> Result<()> {
+        let core = self.named(&mut self.lock(), name)?;
+        let mut state = core.settled(name)?;
+        let limits = change.of(state.header.limits);
+        let next = Header { limits, ..state.header.clone() };
+        let mut transaction = Transaction::new();
+        core.put_header(&mut transaction, &next);
+        self.store().commit(transaction)?;
+        if limits.used.is_none() {
+            // Nobody keeps count from now on.
+            core.quota.bound().forget();
+        }
+        state.header = next;
+        core.lasting.throttle.set(limits);
+        Ok(())
+    }
+
     /// An image is again what it was at a snapshot. Nobody may have it open to write.
     ///
     /// # Errors
@@ -426,7 +448,7 @@ impl Images {
     }
 }
 
-fn check_unused(core: &Core, name: &str) -> Result<()> {
+pub(crate) fn check_unused(core: &Core, name: &str) -> Result<()> {
     if core.users.load(Ordering::Acquire) > 0 {
         return Err(refused(Code::Busy, name, "somebody has this image open to write; disconnect them before"));
     }

@@ -1,5 +1,6 @@
 //! Reading and writing of an image's bytes.
 
+use crate::charge::Charge;
 use crate::image::Image;
 use crate::names::{ALL, HEAD, number_of};
 use crate::objects::{Core, State, Why};
@@ -58,7 +59,7 @@ impl Core {
     }
 
     /// Whether anything is stored at `offset` of a piece, now or at a snapshot, and for how many bytes that is so.
-    fn stored_part(
+    pub fn stored_part(
         &self,
         state: &State,
         (number, at): (u64, Option<u64>),
@@ -117,11 +118,8 @@ impl Image {
         self.check(state, offset, len)
     }
 
-    /// Reads bytes, all of them. What nobody wrote is zeros.
-    ///
-    /// # Errors
-    /// `Range` where they are not in the image; `NotFound` where it was removed; `Corrupt` where bytes are not those that were written; those of the drive.
-    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+    /// See [`Image::read`].
+    pub(crate) fn read_now(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let state = self.core().state();
         self.check(&state, offset, out.len() as u64)?;
         if self.at().is_none() && matches!(state.header.work, Work::Rollback(_)) {
@@ -132,31 +130,30 @@ impl Image {
         })
     }
 
-    /// Writes bytes. They survive the process, or a loss of power, when it returns.
-    ///
-    /// # Errors
-    /// `Range`, `ReadOnly`, `NotFound` where the image was removed; `NoSpace`; those of the drive.
-    pub fn write(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<()> {
+    /// See [`Image::write`].
+    pub(crate) fn write_now(&self, offset: u64, bytes: &[u8], survives: Survives) -> Result<()> {
         let (core, state) = (self.core(), self.core().state());
         self.check_writable(&state, offset, bytes.len() as u64)?;
         if bytes.is_empty() {
             return Ok(());
         }
+        let object = state.header.object_size();
+        let charged = || {
+            parts(object, offset, bytes.len()).map(|part| (part.number, part.offset, part.of.len() as u64)).collect()
+        };
+        let charge = core.charge(&state, self.name(), charged)?;
         let mut transaction = Transaction::new();
-        for part in parts(state.header.object_size(), offset, bytes.len()) {
+        for part in parts(object, offset, bytes.len()) {
             core.make_ready(&state, part.number)?;
             transaction.write(ALL, &core.object(part.number, HEAD), part.offset, &bytes[part.of]);
         }
         let ticket = core.store.queue(transaction)?;
-        drop(state);
+        drop((charge, state));
         core.wait(ticket, survives)
     }
 
-    /// Zeros stand there, which take no room: a discard, too.
-    ///
-    /// # Errors
-    /// Those of [`Image::write`].
-    pub fn zero(&self, offset: u64, len: u64, survives: Survives) -> Result<()> {
+    /// See [`Image::zero`].
+    pub(crate) fn zero_now(&self, offset: u64, len: u64, survives: Survives) -> Result<()> {
         let (core, state) = (self.core(), self.core().state());
         self.check_writable(&state, offset, len)?;
         let object = state.header.object_size();
@@ -167,6 +164,7 @@ impl Image {
             true => [(offset, (whole.start * object).min(end)), ((whole.end * object).max(offset).min(end), end)],
             false => [(offset, end), (end, end)],
         };
+        let mut charge = core.charge_freely(&state);
         let mut transaction = Transaction::new();
         for (from, to) in sides.into_iter().filter(|(from, to)| from < to) {
             let number = from / object;
@@ -175,16 +173,22 @@ impl Image {
             if !inherits && core.epochs(&head)?.is_none() {
                 continue;
             }
+            charge.piece(&state, number);
             core.make_ready(&state, number)?;
             transaction.zero(ALL, &head, from % object, to - from);
         }
-        let ticket = self.drop_pieces(&state, whole, transaction)?;
-        drop(state);
+        let ticket = self.drop_pieces((&state, &mut charge), whole, transaction)?;
+        drop((charge, state));
         core.wait(ticket, survives)
     }
 
     /// Pieces are zeros, with what else the transaction does. All of it is one transaction, unless there are many pieces.
-    fn drop_pieces(&self, state: &State, pieces: Range<u64>, mut transaction: Transaction) -> Result<Ticket> {
+    fn drop_pieces(
+        &self,
+        (state, charge): (&State, &mut Charge<'_>),
+        pieces: Range<u64>,
+        mut transaction: Transaction,
+    ) -> Result<Ticket> {
         let core = self.core();
         let inherited = state.overlap(None).div_ceil(state.header.object_size());
         let plain = state.newest() == 0;
@@ -217,6 +221,7 @@ impl Image {
                 if nothing {
                     continue;
                 }
+                charge.piece(state, number);
                 core.make_ready(state, number)?;
                 // An empty object hides what a parent has, and keeps when it came. It may have gone since the list was made.
                 transaction.touch(ALL, &head);
@@ -254,13 +259,5 @@ impl Image {
             at += len;
         }
         Ok((is.unwrap_or(false), at - offset))
-    }
-
-    /// All that was written to any image is durable when it returns.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    pub fn flush(&self) -> Result<()> {
-        self.core().store.sync()
     }
 }

@@ -20,23 +20,39 @@
 //! # Ok::<(), imbrex_device::Error>(())
 //! ```
 
+mod charge;
 pub mod control;
 mod copies;
 mod diff;
 mod image;
 mod images;
+mod import;
+mod info;
 mod io;
+mod lasting;
+mod limits;
+mod meter;
 mod names;
 mod objects;
 mod optimize;
+mod quota;
 mod records;
+mod requests;
 mod rollback;
 mod snapshots;
+mod stream;
+mod throttle;
+mod watch;
 
-pub use diff::DIFF_MAGIC;
 pub use image::Image;
-pub use images::{Images, Info, Parent, Snapshot};
+pub use images::Images;
 pub use imbrex_bluestore::Survives;
+pub use info::{Info, Parent, Snapshot};
+pub use limits::{LimitChange, Limits};
+pub use meter::{Kind, Requests};
 pub use names::{MAX_IMAGE, MAX_IMAGE_NAME};
 pub use optimize::Optimized;
 pub use records::fuzz_records;
+pub use stream::DIFF_MAGIC;
+pub use throttle::Clock;
+pub use watch::{Figures, Stat, StoreFigures, Takes, Watch};

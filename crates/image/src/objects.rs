@@ -2,7 +2,9 @@
 //!
 //! Who reads and writes has the state for reading; who changes records, or objects of snapshots, has it alone. An image's state is locked before that of its parent.
 
+use crate::lasting::Lasting;
 use crate::names::{ALL, HEAD, data, header, number_of};
+use crate::quota::Quota;
 use crate::records::{EPOCHS, Epochs, Header, Snap, Work};
 use imbrex_bluestore::{BlueStore, ObjectId, Survives, Ticket, Transaction};
 use imbrex_device::{Code, Error, Result};
@@ -43,6 +45,8 @@ pub(crate) struct Core {
     ready: Mutex<HashSet<u64>>,
     /// Who has it open to write.
     pub users: AtomicUsize,
+    pub quota: Quota,
+    pub lasting: Arc<Lasting>,
 }
 
 impl State {
@@ -81,9 +85,9 @@ impl State {
 }
 
 impl Core {
-    pub fn new(store: &BlueStore, id: u64, state: State) -> Core {
+    pub fn new(store: &BlueStore, id: u64, state: State, lasting: Arc<Lasting>) -> Core {
         let (state, ready, users) = (RwLock::new(state), Mutex::default(), AtomicUsize::new(0));
-        Core { id, store: store.clone(), state, ready, users }
+        Core { id, store: store.clone(), state, ready, users, quota: Quota::default(), lasting }
     }
 
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -185,9 +189,14 @@ impl Core {
         }
     }
 
+    /// No copy is needed before the piece changes, as far as is known in memory.
+    pub fn is_ready(&self, state: &State, number: u64) -> bool {
+        state.is_plain() || self.ready().contains(&number)
+    }
+
     /// What the last snapshot needs of a piece is kept, and what a parent has of it is here: the piece may change.
     pub fn make_ready(&self, state: &State, number: u64) -> Result<()> {
-        if state.is_plain() || self.ready().contains(&number) {
+        if self.is_ready(state, number) {
             return Ok(());
         }
         let mut ready = self.ready();

@@ -1,12 +1,13 @@
 //! What is stored of an image beside its bytes: its header, its snapshots, and when an object came and was copied. Each record has a magic, a version and a checksum.
 
+use crate::limits::Limits;
 use crate::names::{HEAD, MAX_IMAGE};
 use imbrex_bluestore::MAX_ATTRIBUTE;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 const MAGIC: [u8; 4] = *b"imIM";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of an object, as powers of two.
 pub(crate) const ORDERS: RangeInclusive<u8> = 12..=30;
 
@@ -42,6 +43,7 @@ pub(crate) struct Header {
     pub created: u64,
     pub parent: Option<ParentLink>,
     pub work: Work,
+    pub limits: Limits,
 }
 
 /// A snapshot of an image.
@@ -124,6 +126,9 @@ impl Header {
             };
             out.push(work);
             put(out, &[of]);
+            let Limits { used, iops, bandwidth } = self.limits;
+            // No limit is 0: that would be none that anybody could want.
+            put(out, &[used, iops, bandwidth].map(|limit| limit.unwrap_or(0)));
             if let Some(ParentLink { image, snap, overlap }) = self.parent {
                 put(out, &[image, snap, overlap]);
             }
@@ -142,11 +147,13 @@ impl Header {
                 (2, snap) if snap < next_snap => Work::Rollback(snap),
                 _ => return None,
             };
+            let mut limit = || from.u64().map(|limit| (limit > 0).then_some(limit));
+            let limits = Limits { used: limit()?, iops: limit()?, bandwidth: limit()? };
             let parent = match from.0.is_empty() {
                 true => None,
                 false => Some(ParentLink { image: from.u64()?, snap: from.u64()?, overlap: bytes_of(from)? }),
             };
-            Some(Header { size, order, next_snap, created, parent, work })
+            Some(Header { size, order, next_snap, created, parent, work, limits })
         })
     }
 
@@ -193,12 +200,15 @@ impl Epochs {
     }
 }
 
-/// What the fuzz target calls: a byte says of which kind the record is. What is accepted, and written again, is the same when it is read.
+/// What the fuzz target calls: a byte says of which kind the record is, or that it is a stream of changes. A record that is accepted, and written again, is the same when it is read.
 pub fn fuzz_records(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
+    if kind % 4 == 3 {
+        return crate::stream::fuzz(bytes);
+    }
     // Sealed, so that what is behind the checksum is reached.
     let bytes = &sealed(|out| out.extend_from_slice(&bytes[..bytes.len().min(MAX_ATTRIBUTE)]));
-    match kind % 3 {
+    match kind % 4 {
         0 => _ = Header::decode(bytes).map(|header| assert_eq!(&header.encode(), bytes)),
         1 => _ = Snap::decode(bytes).map(|snap| assert_eq!(&snap.encode(), bytes)),
         _ => _ = Epochs::decode(bytes).map(|epochs| assert_eq!(&epochs.encode(), bytes)),
@@ -212,7 +222,8 @@ mod tests {
     #[test]
     fn records_come_back_and_changed_ones_do_not() {
         let parent = Some(ParentLink { image: 3, snap: 1, overlap: 77 });
-        let header = Header { size: 5 << 40, order: 22, next_snap: 9, created: 1, parent, work: Work::Rollback(4) };
+        let (work, limits) = (Work::Rollback(4), Limits { used: Some(1 << 40), iops: None, bandwidth: Some(u64::MAX) });
+        let header = Header { size: 5 << 40, order: 22, next_snap: 9, created: 1, parent, work, limits };
         let snap = Snap { name: "a ü".into(), size: 7, overlap: 5, created: 2, going: true };
         let epochs = Epochs { born: 3, copied: 8 };
         let all = [header.encode(), snap.encode(), epochs.encode()];

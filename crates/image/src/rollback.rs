@@ -15,6 +15,7 @@ impl Core {
         self.wait(ticket, Survives::Power)?;
         state.header = to;
         self.forget_ready();
+        self.quota.bound().forget();
         Ok(())
     }
 

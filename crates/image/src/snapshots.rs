@@ -107,7 +107,9 @@ impl Core {
                 None => transaction.remove(ALL, &object),
             };
         }
-        self.step(transaction)
+        self.step(transaction)?;
+        self.quota.bound().freed();
+        Ok(())
     }
 
     /// Goes on with what a process that ended has begun.

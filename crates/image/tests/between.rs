@@ -620,11 +620,11 @@ fn hostile_headers() {
         let (store, images, _) = open(&drive);
         images.create_of("a", 4 * PIECE, ORDER).unwrap();
         images.image("a", false).unwrap().write(0, &[1; 4096], Survives::Power).unwrap();
-        let mut record = b"imIM\x01".to_vec();
+        let mut record = b"imIM\x02".to_vec();
         record.push(ORDER);
         [size, next, 0].iter().for_each(|n| record.extend(n.to_le_bytes()));
         record.push(0);
-        record.extend(0u64.to_le_bytes());
+        record.extend([0; 4 * 8]);
         record.extend(crc32c::crc32c(&record).to_le_bytes());
         let id = ObjectId {
             pool: 1,

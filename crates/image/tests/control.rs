@@ -20,9 +20,13 @@ fn images() -> Images {
 }
 
 fn asked(path: &Path, request: Request) -> Result<Vec<u8>, Code> {
+    given(path, request, &[])
+}
+
+fn given(path: &Path, request: Request, mut input: &[u8]) -> Result<Vec<u8>, Code> {
     let mut out = Vec::new();
     let server = Server::at(path).unwrap().expect("somebody serves");
-    server.perform(&request, &mut out).map(|()| out).map_err(|error| error.code())
+    server.perform(&request, &mut input, &mut out).map(|()| out).map_err(|error| error.code())
 }
 
 fn create(name: &str) -> Request {

@@ -2,7 +2,7 @@
 
 use crate::metadata::Metadata;
 use crate::pace::{self, Turn};
-use imbrex_bluestore::{BUDGET, BlueStore, Damage, NAME, Report, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, NAME, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
@@ -27,6 +27,8 @@ pub struct Options {
     pub volume: VolumeOptions,
 }
 
+/// Figures of an open store, and those that every engine has.
+pub type Metrics = shell::Metrics<Usage>;
 /// Figures that do not keep a store open.
 pub type Watch = shell::Watch<Usage>;
 
@@ -58,6 +60,12 @@ impl Engine for ObjectStore {
         }),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
         ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
+        ("compression", |o, given| {
+            let how = Compression::of_name(given.value);
+            how.map(|how| o.store.compression = how).ok_or_else(|| format!("{given} is not off, lz4 or zstd"))
+        }),
+        ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
+        ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
         ("scrub", |o, given| {
             let period = pace::period(given.value);
@@ -254,6 +262,11 @@ impl Store {
     /// Those of [`Store::open`]; `Misuse` where the URI makes no sense.
     pub fn open_uri(uri: &str, more: &[(&str, &str)]) -> Result<Store> {
         Shell::open_uri(uri, more, &mut ()).map(Store)
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Volume {
+        &self.0.volume
     }
 
     /// Figures that do not keep it open.

@@ -17,7 +17,7 @@ mod engine;
 mod metadata;
 mod pace;
 
-pub use engine::{Options, Store, Watch};
+pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::{
     BlueStore, CollectionId, Damage, Hint, ObjectId, Page, Pair, Report, Scrub, Stat, Survives, Ticket, Transaction,
     Usage,

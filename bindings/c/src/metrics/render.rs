@@ -1,6 +1,8 @@
 //! Figures as Prometheus's text: pure, and the only place where metrics have names.
 
 mod chunks;
+mod images;
+mod objects;
 mod pairs;
 
 use super::Figures;
@@ -191,6 +193,7 @@ fn drives(figures: &Figures) -> Vec<OfDrive<()>> {
     }
     let mut drives: Vec<OfDrive<()>> = Vec::new();
     let all = figures.files.iter().map(of).chain(figures.chunks.iter().map(of)).chain(figures.pairs.iter().map(of));
+    let all = all.chain(figures.objects.iter().map(of));
     for metrics in all {
         match drives.iter_mut().find(|known| known.drive == metrics.drive) {
             // Each engine has found what it has found.
@@ -208,6 +211,8 @@ pub(super) fn render(figures: &Figures) -> Result<String> {
     of_files(&mut page, &figures.files);
     chunks::add(&mut page, &figures.chunks);
     pairs::add(&mut page, &figures.pairs);
+    objects::add(&mut page, &figures.objects);
+    images::add(&mut page, &figures.images);
     TextEncoder::new().encode_to_string(&page.0)
 }
 

@@ -7,7 +7,7 @@ mod clean;
 mod reads;
 mod scrub;
 
-use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Transaction};
+use imbrex_bluestore::{BlueStore, CollectionId, Compression, ObjectId, Options, Transaction};
 use imbrex_device::{
     AlignedBuf, Cause, Drive, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice,
 };
@@ -119,12 +119,17 @@ fn large() -> Config {
     Config { zone_size: 1 << 20, zone_capacity: 1 << 20, capacity: 64 << 20, conventional: 2, ..Config::tiny() }
 }
 
+/// What is written stands on the drive as it is.
+fn plain() -> Options {
+    Options { compression: Compression::Off, ..options() }
+}
+
 fn new() -> All {
     let fickle =
         Arc::new(Fickle { drive: Emulator::memory(&large()).unwrap(), bad: Mutex::default(), hook: Mutex::default() });
     let drive = Drive { device: fickle.clone(), survivor: None };
     format(&drive).unwrap();
-    let store = open_with(&drive, Exec::Inline, options()).unwrap();
+    let store = open_with(&drive, Exec::Inline, plain()).unwrap();
     does(&store, |t| _ = t.create_collection(ALL, 0));
     All { fickle, store }
 }

@@ -1,8 +1,8 @@
 //! Rounds of the scrub: they find what is damaged and nothing else, go on after a restart, and forget what is whole again.
 
-use crate::support::{content, open_with, options};
-use crate::{ALL, All, BLOCK, Harm, does, id, new, place_of};
-use imbrex_bluestore::{BlueStore, Hint};
+use crate::support::{content, open_with};
+use crate::{ALL, All, BLOCK, Harm, does, id, new, place_of, plain};
+use imbrex_bluestore::{BlueStore, Compression, Hint, Options};
 use imbrex_zones::Exec;
 
 const LEN: u64 = 256 << 10;
@@ -47,7 +47,7 @@ fn reopened(all: All) -> All {
     let All { fickle, store } = all;
     drop(store);
     let drive = imbrex_device::Drive { device: fickle.clone(), survivor: None };
-    let store = open_with(&drive, Exec::Inline, options()).unwrap();
+    let store = open_with(&drive, Exec::Inline, plain()).unwrap();
     All { fickle, store }
 }
 
@@ -153,4 +153,29 @@ fn what_goes_while_it_is_read_is_not_damaged() {
         assert!(all.fickle.hook.lock().unwrap().is_none());
         assert_eq!((said(&all.store), all.store.scrubbed().damaged), (vec![], 0), "{what}");
     }
+}
+
+#[test]
+fn all_that_was_compressed_with_a_damaged_block_is_told() {
+    let All { fickle, store } = new();
+    drop(store);
+    let drive = imbrex_device::Drive { device: fickle.clone(), survivor: None };
+    let compressing = Options { compression: Compression::Lz4, ..plain() };
+    let store = open_with(&drive, Exec::Inline, compressing).unwrap();
+    // Each block is its first half twice.
+    let bytes: Vec<u8> = (0..32).flat_map(|n| content(2048, n).repeat(2)).collect();
+    does(&store, |t| _ = t.write(ALL, &id("a"), 0, &bytes));
+    let stored = store.usage().stored + store.usage().deferred;
+    assert!(stored < bytes.len() as u64, "{stored}");
+    store.pack().unwrap();
+    round(&store, u64::MAX, 1);
+    assert_eq!((store.scrubbed().read, said(&store)), (stored, vec![]));
+    // The first block of the first run that has bytes of it.
+    let header = crate::blocks_that(&fickle.drive, |block| block.starts_with(b"IMBXruns"));
+    fickle.set(header[0] + 2 * BLOCK, Harm::Flip, u32::MAX, 0);
+    round(&store, u64::MAX, 2);
+    let expected = format!("{} bytes of {} from byte 0 on cannot be read", bytes.len(), id("a"));
+    assert_eq!(said(&store), [expected]);
+    does(&store, |t| _ = t.remove(ALL, &id("a")));
+    assert_eq!(said(&store), Vec::<String>::new());
 }

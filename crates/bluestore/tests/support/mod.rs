@@ -5,7 +5,8 @@
 pub mod random;
 
 use imbrex_bluestore::{
-    BUDGET, BlueStore, Change, CollectionId, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair, Transaction,
+    BUDGET, BlueStore, Change, CollectionId, Compression, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair,
+    Transaction,
 };
 use imbrex_device::{
     Cause, Code, Drive, Geometry, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice, report_all,
@@ -258,7 +259,14 @@ pub fn format(drive: &Drive) -> Result<()> {
 
 /// Writes of 16 KiB and more go to zones at once, so that short workloads have both.
 pub fn options() -> Options {
-    Options { defer_below: 16 << 10, pack_from: 128 << 10, gather: 1 << 20, count_from: 12, ..Options::default() }
+    Options {
+        defer_below: 16 << 10,
+        pack_from: 128 << 10,
+        gather: 1 << 20,
+        count_from: 12,
+        compression: Compression::Lz4,
+        ..Options::default()
+    }
 }
 
 pub fn open(drive: &Drive, exec: Exec) -> Result<BlueStore> {
@@ -319,7 +327,15 @@ pub enum Op {
     Header(ObjectId, Vec<u8>),
 }
 
-/// Bytes of a write.
+/// The same; of a third of the seeds it can be compressed.
+fn some_content(len: u64, seed: u8) -> Vec<u8> {
+    match seed % 3 {
+        0 => (0..len).map(|n| seed ^ (n >> 9) as u8).collect(),
+        _ => content(len, seed),
+    }
+}
+
+/// Bytes of a write, which nothing makes shorter.
 pub fn content(len: u64, seed: u8) -> Vec<u8> {
     (0..len).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11) as u8 ^ seed ^ (n >> 12) as u8).collect()
 }
@@ -372,7 +388,7 @@ impl Model {
         let known = self.collections.contains_key(&c);
         match op {
             Op::Touch(id) => _ = to.touch(c, id),
-            Op::Write(id, at, len, seed) => _ = to.write(c, id, *at, &content(*len, *seed)),
+            Op::Write(id, at, len, seed) => _ = to.write(c, id, *at, &some_content(*len, *seed)),
             Op::Zero(id, at, len) => _ = to.zero(c, id, *at, *len),
             Op::Truncate(id, size) => _ = to.truncate(c, id, *size),
             Op::Remove(id) => _ = to.remove(c, id),
@@ -440,7 +456,7 @@ impl Model {
             _ => {
                 let object = self.objects.entry(id.clone()).or_default();
                 match op {
-                    Op::Write(_, at, len, seed) => put(&mut object.bytes, *at, &content(*len, *seed)),
+                    Op::Write(_, at, len, seed) => put(&mut object.bytes, *at, &some_content(*len, *seed)),
                     Op::Zero(_, at, len) => put(&mut object.bytes, *at, &vec![0; *len as usize]),
                     Op::Attribute(_, name, value) => drop(object.attributes.insert(name.clone(), value.clone())),
                     Op::NoAttribute(_, name) => drop(object.attributes.remove(name)),
@@ -614,7 +630,13 @@ pub fn any_op(rng: &mut impl Rng, model: &Model, most: u64) -> Op {
         }
         31 => Op::Hint(
             id,
-            Hint { write: any_len(rng, most), immutable: rng.random(), short_lived: rng.random(), object: 0 },
+            Hint {
+                write: any_len(rng, most),
+                immutable: rng.random(),
+                short_lived: rng.random(),
+                incompressible: rng.random_bool(0.2),
+                object: 0,
+            },
         ),
         32..34 => Op::Attribute(id, key, value),
         34 => Op::NoAttribute(id, key),

@@ -6,6 +6,8 @@ pub(crate) use stats::Counters;
 pub use stats::Stats;
 
 use imbrex_zones::clean::{Load, Waits};
+pub use imbrex_zones::histogram::Histogram;
+use imbrex_zones::histogram::{Counts, TIMES};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -44,22 +46,6 @@ impl Operation {
     }
 }
 
-/// Upper ends of the buckets of times, in nanoseconds: 10 µs to 10 s.
-const TIMES: [u64; 13] = [
-    10_000,
-    30_000,
-    100_000,
-    300_000,
-    1_000_000,
-    3_000_000,
-    10_000_000,
-    30_000_000,
-    100_000_000,
-    300_000_000,
-    1_000_000_000,
-    3_000_000_000,
-    10_000_000_000,
-];
 /// Upper ends of the buckets of sizes, in bytes: 4 KiB to 16 MiB.
 const SIZES: [u64; 13] = [
     4 << 10,
@@ -77,17 +63,6 @@ const SIZES: [u64; 13] = [
     16 << 20,
 ];
 
-/// How many of something were how large.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
-    /// Upper end of each bucket, included, and how many were no larger than that (those of smaller buckets, too).
-    pub buckets: Vec<(u64, u64)>,
-    /// How many there were in all.
-    pub count: u64,
-    /// The sum of all.
-    pub sum: u64,
-}
-
 /// The figures of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
@@ -99,29 +74,6 @@ pub struct Measured {
     pub bytes: Option<Histogram>,
     /// Those that failed.
     pub failed: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    buckets: [AtomicU64; 14],
-    sum: AtomicU64,
-}
-
-impl Counts {
-    fn add(&self, bounds: &[u64; 13], value: u64) {
-        self.buckets[bounds.partition_point(|end| *end < value)].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(value, Ordering::Relaxed);
-    }
-
-    fn read(&self, bounds: &[u64; 13]) -> Histogram {
-        let mut count = 0;
-        let mut buckets = Vec::new();
-        for (i, one) in self.buckets.iter().enumerate() {
-            count += one.load(Ordering::Relaxed);
-            buckets.extend(bounds.get(i).map(|end| (*end, count)));
-        }
-        Histogram { buckets, count, sum: self.sum.load(Ordering::Relaxed) }
-    }
 }
 
 #[derive(Debug, Default)]

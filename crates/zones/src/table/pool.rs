@@ -150,6 +150,8 @@ pub struct PoolCounts {
     /// Ready for use: empty, waiting for a reset, being reset, or nobody's; of those, what is held for this tenant and its share of the rest, so
     /// that no zone counts for two. It may take more than that, as long as others have not.
     pub free: u32,
+    /// Free ones that it could take, as long as no other takes any.
+    pub reach: u32,
     /// Of the free ones, how many are not reset yet.
     pub dirty: u32,
     /// Kept for metadata and cleaning.
@@ -576,6 +578,7 @@ impl Pool {
             forgotten: self.forgotten(owner, u64::MAX).len() as u32,
             parked: tenant.parked.len() as u32,
             free: (tenant.own() + self.share(owner)) as u32,
+            reach: self.reach(owner) as u32,
             dirty: tenant.dirty.len() as u32 + tenant.resetting,
             reserve: tenant.budget.reserve(),
             reservations: tenant.reservations + tenant.left,

@@ -25,7 +25,17 @@ fn what_is_owned_and_not_adopted_is_free() {
     let counts = pool.counts(1);
     assert_eq!(
         counts,
-        PoolCounts { leased: 1, forgotten: 0, parked: 0, free: 4, dirty: 1, reserve: 1, reservations: 0, dead: 1 }
+        PoolCounts {
+            leased: 1,
+            forgotten: 0,
+            parked: 0,
+            free: 4,
+            reach: 4,
+            dirty: 1,
+            reserve: 1,
+            reservations: 0,
+            dead: 1
+        }
     );
     assert_eq!(pool.take(1, Urgency::User), Take::Empty(ZoneId(2)));
     assert_eq!(pool.take(1, Urgency::User), Take::Reset(ZoneId(4)));
@@ -108,7 +118,17 @@ fn a_zone_that_is_being_reset_is_free_and_waited_for() {
     pool.reset_done(ZoneId(7), true);
     assert_eq!(
         pool.counts(1),
-        PoolCounts { leased: 4, forgotten: 0, parked: 0, free: 0, dirty: 0, reserve: 1, reservations: 0, dead: 2 }
+        PoolCounts {
+            leased: 4,
+            forgotten: 0,
+            parked: 0,
+            free: 0,
+            reach: 0,
+            dirty: 0,
+            reserve: 1,
+            reservations: 0,
+            dead: 2
+        }
     );
 }
 
