@@ -49,6 +49,8 @@ pub struct Options {
     pub full: u8,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
+    /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
+    pub repair: bool,
     /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
     pub scrub: Option<Duration>,
 }
@@ -74,6 +76,7 @@ impl Default for Options {
             near_full: 85,
             full: 95,
             attended: false,
+            repair: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }
     }
@@ -230,6 +233,8 @@ pub(crate) struct Core {
     pub rounds: Mutex<Rounds>,
     /// Bytes that the round had read when that was written down.
     pub saved: AtomicU64,
+    /// What the opening has derived from other records, in sentences.
+    pub derived: Mutex<Vec<String>>,
     /// One step of the scrub at a time.
     pub scrubbing: Right,
 }
@@ -279,6 +284,7 @@ impl Core {
             reads: AtomicU64::new(0),
             saved: rounds.read.into(),
             rounds: Mutex::new(rounds),
+            derived: Mutex::default(),
             scrubbing: Right::default(),
         }
     }

@@ -3,7 +3,7 @@
 //! Where the drive does not give bytes, or gives others than were written, they are read once more before that is an error: a drive may correct itself. The second time each grain is read alone,
 //! so that a command fails for no others.
 
-use crate::blob::{BLOCK, Blob, Place};
+use crate::blob::{BLOCK, Blob, LOST, Place};
 use crate::core::{Core, is_of_bytes};
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -180,6 +180,9 @@ impl Core {
     /// Reads from a zone. False: it is in another life.
     fn read(&self, place: Place, out: &mut [u8]) -> Result<bool> {
         let zone = ZoneId(place.zone);
+        if place.zone == LOST.zone {
+            return Err(self.corrupt("bytes of an object, which a repair has found gone: what they were in"));
+        }
         if !self.pin(place.zone, place.life) {
             return Ok(false);
         }

@@ -174,19 +174,24 @@ impl Core {
     pub fn extents(&self, collection: CollectionId, id: &ObjectId, blocks: Range<u64>) -> Result<(Vec<Extent>, u64)> {
         self.at_once(|| {
             let onode = self.find(collection, id)?;
-            let mut all = if blocks.start == 0 { onode.first.0.clone() } else { Vec::new() };
-            let key = |block: u64| span_key(onode.number, (block / SPAN).max(1));
-            let (end, mut next) = (key(blocks.end), Some(key(blocks.start)));
-            while let Some(from) = next {
-                let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
-                for (_, value) in pairs {
-                    let span = Span::of_record(&value, onode.number);
-                    all.extend(span.ok_or_else(|| self.corrupt("extents of an object"))?.0);
-                }
-                next = more;
-            }
-            Ok((all, onode.size))
+            self.extents_of(&onode, blocks.clone())
         })
+    }
+
+    /// The same of an object whose record somebody has.
+    pub fn extents_of(&self, onode: &Onode, blocks: Range<u64>) -> Result<(Vec<Extent>, u64)> {
+        let mut all = if blocks.start == 0 { onode.first.0.clone() } else { Vec::new() };
+        let key = |block: u64| span_key(onode.number, (block / SPAN).max(1));
+        let (end, mut next) = (key(blocks.end), Some(key(blocks.start)));
+        while let Some(from) = next {
+            let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
+            for (_, value) in pairs {
+                let span = Span::of_record(&value, onode.number);
+                all.extend(span.ok_or_else(|| self.corrupt("extents of an object"))?.0);
+            }
+            next = more;
+        }
+        Ok((all, onode.size))
     }
 
     /// As many bytes as there are, at most `len`.

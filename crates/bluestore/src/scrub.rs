@@ -236,6 +236,7 @@ fn is_damaged(core: &Core, id: BlobId, blob: &Blob, (first, blocks): (u32, u32))
         // It has moved, nobody names it any more, or it is damaged.
         let Some(now) = core.blob_as_counted(id)? else { return Ok(false) };
         let Some(place) = now.find(first, blocks) else { return Ok(false) };
+        // What a repair has found gone is an error, too, until somebody overwrites it.
         if failed && Some(place) == blob.find(first, blocks) {
             return Ok(true);
         }
@@ -355,7 +356,12 @@ fn each(core: &Core, family: Family, mut one: impl FnMut(&[u8], &[u8])) -> Resul
 impl Core {
     /// A blob's record, if it can be read, with the changes of counts that wait.
     pub fn blob_as_counted(&self, id: BlobId) -> Result<Option<Blob>> {
-        let Some(mut blob) = self.blob_of_many(id)? else { return Ok(None) };
+        let blob = self.blob_of_many(id)?;
+        Ok(blob.map(|blob| self.counted(id, blob)))
+    }
+
+    /// The same of a record that somebody has read.
+    pub fn counted(&self, id: BlobId, mut blob: Blob) -> Blob {
         let changes: Vec<_> = self.state().counts.of(id).iter().flat_map(|(_, changes)| changes).copied().collect();
         for change in changes {
             match change.more {
@@ -363,7 +369,7 @@ impl Core {
                 false => drop(blob.unname(change.first, change.blocks)),
             }
         }
-        Ok(Some(blob))
+        blob
     }
 
     /// How far scrubbing is.

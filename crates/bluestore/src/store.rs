@@ -8,6 +8,7 @@ use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
 use crate::counts;
 use crate::defragment::{self, Defragmented};
+use crate::derive;
 use crate::draft::{Counts, Draft};
 use crate::fullness::{Fullness, fullness};
 use crate::id::{CollectionId, ObjectId};
@@ -15,7 +16,6 @@ use crate::keyvalue::{Change, Family, KeyValue, Pair};
 use crate::lock::lock;
 use crate::read::{Page, Stat};
 use crate::rounds::{Rounds, SCRUB};
-use crate::scrub::{self, Damage, Scrub};
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
@@ -23,7 +23,6 @@ use imbrex_device::{Code, Error, Fault, Result, Written, Zone as DriveZone, Zone
 use imbrex_zones::clean::Goal;
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The tenant's name in the label.
 pub const NAME: &str = "bluestore";
@@ -79,6 +78,8 @@ pub struct Usage {
     pub read_again: u64,
     /// How often it did not do so then, either: whoever asked for them got an error.
     pub read_in_vain: u64,
+    /// Damaged places that the scrub knows.
+    pub damaged: u64,
 }
 
 impl BlueStore {
@@ -117,10 +118,14 @@ impl BlueStore {
             return Err(corrupt("the number of the next object"));
         }
         let sums = kv.get(Family::Statistics, ALL)?.map_or(Some(Sums::default()), |bytes| Sums::decode(&bytes));
-        let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
-        let counts = counts::load(kv.as_ref())?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
+        // A repair makes them anew.
+        let sums = sums.or(options.repair.then(Sums::default)).ok_or_else(|| corrupt("the sums over all objects"))?;
+        let counts = counts::load(kv.as_ref(), options.repair)?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
         tenant.begin()?;
-        let table = zones(tenant, kv.as_ref())?;
+        let (table, derived) = match options.repair {
+            true => derive::zones(tenant, kv.as_ref())?,
+            false => (zones(tenant, kv.as_ref())?, Vec::new()),
+        };
         // Zones of which it knows no more are reset behind this.
         kv.sync()?;
         tenant.adoption_done();
@@ -136,6 +141,7 @@ impl BlueStore {
             State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
         let rounds = rounds(kv.as_ref())?;
         let core = Core::new(tenant, kv, options, (state, rounds));
+        *lock(&core.derived) = derived;
         core.measure();
         Ok(BlueStore(Arc::new(core)))
     }
@@ -411,6 +417,7 @@ impl BlueStore {
     pub fn usage(&self) -> Usage {
         let counts = self.0.tenant.counts();
         let (read_again, read_in_vain) = self.0.again.counts();
+        let damaged = lock(&self.0.rounds).known();
         self.0.measure();
         let state = self.0.state();
         let Options { near_full, full, .. } = self.0.options;
@@ -427,48 +434,8 @@ impl BlueStore {
             moved: self.0.cleaner.totals().moved,
             read_again,
             read_in_vain,
+            damaged,
         }
-    }
-
-    /// Does a step of a round of the scrub, which reads all that lives and compares it with its checksums: about so many bytes. Nobody waits for it. `now`: seconds since 1970. Where the last
-    /// round is over this begins another. True: the round is over.
-    ///
-    /// # Errors
-    /// Those of the drive and of the key-value store, but for bytes that cannot be read: these are found.
-    pub fn scrub_step(&self, most: u64, now: u64) -> Result<bool> {
-        scrub::step(&self.0, most, now)
-    }
-
-    /// The next step of the scrub begins a round, whatever is under way.
-    pub fn scrub_anew(&self) {
-        let _one = self.0.scrubbing.take();
-        lock(&self.0.rounds).next = None;
-    }
-
-    /// Writes down how far the scrub is. It does so itself now and then; a restart goes on there.
-    ///
-    /// # Errors
-    /// Those of a store that takes no more.
-    pub fn save_scrub(&self) -> Result<()> {
-        scrub::save(&self.0)
-    }
-
-    /// Grows with each transaction and each read: where it has not, nobody has used the store.
-    pub fn activity(&self) -> u64 {
-        self.0.state().version.wrapping_add(self.0.reads.load(Ordering::Relaxed))
-    }
-
-    /// How far scrubbing is.
-    pub fn scrubbed(&self) -> Scrub {
-        self.0.scrubbed()
-    }
-
-    /// What the scrub knows to be damaged, by the objects that have it. What was overwritten or deleted since is no more. Takes a pass over all objects, where anything is damaged.
-    ///
-    /// # Errors
-    /// Those of the drive and of the key-value store.
-    pub fn damaged(&self) -> Result<Vec<Damage>> {
-        scrub::damage(&self.0)
     }
 
     /// Makes all durable, and looks whether all records agree: each extent has its blob, each blob its extents, each zone its blocks. `deep`: whether all bytes are those that were
@@ -490,7 +457,7 @@ impl BlueStore {
 }
 
 /// So often a check tries to find a moment when all is durable.
-const CHECKS: u32 = 1000;
+pub(crate) const CHECKS: u32 = 1000;
 
 /// Whether a zone has been written.
 fn has_bytes(zone: &DriveZone) -> bool {

@@ -61,7 +61,10 @@ enum Verb {
         A program that has the store open scrubs it once a week, when nobody uses it: scrub=30d in its URI is once in 30 days, scrub=off never.")]
     Scrub(Look),
     /// Compare all records; with --deep also all bytes with their checksums. Exit code 3 where something is wrong.
-    #[command(after_help = "Example:\n  imbrex store check drive.img --deep   # changes nothing")]
+    #[command(after_help = "Examples:\n  imbrex store check drive.img --deep     # changes nothing\n  \
+        imbrex store check drive.img --repair   # mends what other records tell, and says what is left\n\n\
+        A repair deletes nothing that an object has. What is lost stays an error until it is overwritten or deleted.\n\
+        Between a check that finds something and the repair, open the store for nothing else.")]
     Check(Check),
 }
 
@@ -139,6 +142,12 @@ struct Check {
     /// Also read all bytes.
     #[arg(long)]
     deep: bool,
+    /// First mend what other records tell.
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: only records of zones and sums.
+    #[arg(long, requires = "repair")]
+    quick: bool,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -445,22 +454,32 @@ fn ago(then: u64) -> String {
 }
 
 fn check(args: &Check) -> Outcome {
-    let store = look(&args.named)?;
+    let store = match args.repair {
+        true => open_as(&args.named, vec![("repair", "on"), ("scrub", "off")])?,
+        false => look(&args.named)?,
+    };
+    let mended = if args.repair { store.repair(args.quick)?.mended } else { Vec::new() };
     let report = store.check_all(args.deep)?;
     let found: Vec<String> = store.damage().iter().cloned().chain(report.wrong).map(ours).collect();
     if args.named.json {
         print_json(
-            &json!({ "problems": found, "objects": report.objects, "blobs": report.blobs, "bytes_read": report.read }),
+            &json!({ "mended": mended, "problems": found, "objects": report.objects, "blobs": report.blobs, "bytes_read": report.read }),
         )?;
     } else {
+        mended.iter().try_for_each(|sentence| print(format_args!("mended: {sentence}")))?;
         found.iter().try_for_each(print)?;
     }
     match found.len() as u64 {
         0 if args.named.json => Ok(()),
         0 => print(format_args!("nothing is wrong with {}", number_of(report.objects, "object"))),
         n => Err(Failure::damage(format_args!(
-            "{} found; copy what can be read with `imbrex store get`, and format the drive again",
-            number_of(n, "problem")
+            "{} found; copy what can be read with `imbrex store get`, {}",
+            number_of(n, "problem"),
+            if args.repair {
+                "and delete or overwrite the rest, or format the drive again"
+            } else {
+                "then run `imbrex store check --repair`"
+            }
         ))),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::metadata::Metadata;
 use crate::pace::{self, Turn};
-use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, NAME, Report, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
@@ -37,6 +37,8 @@ pub(crate) struct ObjectStore {
     metadata: Metadata,
     volume: Volume,
     damage: Vec<String>,
+    /// It was opened to be repaired.
+    repairs: bool,
     /// All is scrubbed once in so long.
     scrub: Option<Duration>,
 }
@@ -67,6 +69,7 @@ impl Engine for ObjectStore {
         ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
+        ("repair", |o, given| given.on().map(|on| o.store.repair = on)),
         ("scrub", |o, given| {
             let period = pace::period(given.value);
             let period =
@@ -106,9 +109,9 @@ impl Engine for ObjectStore {
         let volume = start.tenant.volume().clone();
         let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
         let damage = kv.damage();
-        let (metadata, scrub) = (Metadata::new(kv), store.scrub);
+        let (metadata, scrub, repairs) = (Metadata::new(kv), store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
-        Ok(ObjectStore { store, metadata, volume, damage, scrub })
+        Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
 
     fn volume(&self) -> &Volume {
@@ -128,7 +131,8 @@ impl Engine for ObjectStore {
     }
 
     fn wants_thread(&self) -> bool {
-        true
+        // Who repairs is alone.
+        !self.repairs
     }
 
     /// Cleans. Now and then it makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look. Then it scrubs.
@@ -299,6 +303,19 @@ impl Store {
         }
         self.sync()?;
         self.damaged()
+    }
+
+    /// [`BlueStore::repair`] of a store that was opened with `repair=on`. Where the opening has found damage of the metadata nothing is deleted. `quick`: only records of zones and sums.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::repair`].
+    pub fn repair(&self, quick: bool) -> Result<Repaired> {
+        let mend = match (quick, self.damage().is_empty()) {
+            (true, _) => Mend::Zones,
+            (false, true) => Mend::All,
+            (false, false) => Mend::Keeping,
+        };
+        (**self).repair(mend)
     }
 
     /// Sentences of damage that the opening found.

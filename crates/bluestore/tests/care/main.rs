@@ -5,6 +5,7 @@ mod support;
 
 mod clean;
 mod reads;
+mod repair;
 mod scrub;
 
 use imbrex_bluestore::{BlueStore, CollectionId, Compression, ObjectId, Options, Transaction};

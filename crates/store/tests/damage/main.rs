@@ -30,7 +30,9 @@ fn options() -> Options {
         segment_bytes: 16 << 10,
         ..imbrex_kv::Options::default()
     };
-    Options { store: support::options(), metadata, volume }
+    // A block is one block of an object, so that its damage costs no others.
+    let store = imbrex_bluestore::Options { compression: imbrex_bluestore::Compression::Off, ..support::options() };
+    Options { store, metadata, volume }
 }
 
 fn drive_of(emulator: &Emulator) -> Drive {
