@@ -235,7 +235,10 @@ impl Core {
         }
         self.measure();
         match beyond() {
-            true => Err(self.refuse(Code::NoSpace, "the store is full; delete something, or give a larger drive")),
+            true => {
+                Err(self
+                    .refuse(Code::NoSpace, "no space left in the object store; delete something or use a larger drive"))
+            }
             false => Ok(()),
         }
     }

@@ -163,7 +163,7 @@ fn beyond_its_limit_a_store_takes_what_makes_room() {
     seen.dedup();
     assert_eq!(seen, [Fullness::Room, Fullness::Near]);
     assert_eq!(full.code(), Code::NoSpace);
-    assert!(full.to_string().contains("the store is full; delete something"), "{full}");
+    assert!(full.to_string().contains("no space left in the object store; delete something"), "{full}");
     let usage = store.usage();
     assert!(usage.stored * 100 > usage.capacity * 46 && usage.moved == 0 && usage.free > 0, "{usage:?}");
     // Overwrites take room before they give any, short ones too; the rest goes on.

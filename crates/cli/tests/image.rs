@@ -131,7 +131,7 @@ fn a_diff_is_a_stream_of_its_format() {
 fn an_optimized_image_says_what_was_written() {
     let at = stored();
     done(image(&at, "create", &["disk", "5M"]));
-    says(&done(image(&at, "optimize", &["disk"])), &["0 B of 0 B written anew"]);
+    says(&done(image(&at, "optimize", &["disk"])), &["0 of 0 written anew"]);
     let told: Value =
         serde_json::from_str(&done(image(&at, "optimize", &["disk", "--memory", "1M", "--json"]))).unwrap();
     assert_eq!(told, serde_json::json!({ "looked": 0, "written": 0, "left": 0 }));
