@@ -13,7 +13,7 @@ use crate::parts::joined;
 use crate::run::RunPiece;
 use crate::table::Zone;
 use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
-use imbrex_zones::clean::choose::cost_benefit;
+use imbrex_zones::clean::choose::lifetime;
 use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Core {
         let mut zones = vec![victim];
         while zones.len() < AT_ONCE {
             others.retain(|other| !zones.contains(&(other.zone, other.life)));
-            let Some(next) = cost_benefit(&others) else { break };
+            let Some(next) = lifetime(&others) else { break };
             zones.push((next.zone, next.life));
         }
         self.list_zones(&zones)
@@ -183,8 +183,8 @@ impl Core {
         let candidate = |(zone, z): (u32, &Zone)| {
             let capacity = volume.capacity(ZoneId(zone)) / BLOCK - 1;
             let may = is_worth_it(z.live, capacity) && !unread.contains(&(zone, z.life));
-            let age = state.group - z.touched;
-            may.then_some(Candidate { zone, life: z.life, live: z.live, capacity, age, ..Candidate::default() })
+            let rate = state.table.rate(z, capacity);
+            may.then_some(Candidate { zone, life: z.life, live: z.live, capacity, rate, ..Candidate::default() })
         };
         closed.filter_map(candidate).collect()
     }
@@ -202,8 +202,8 @@ impl Residents for Core {
             candidates.into_iter().partition(|of| memory.listed.contains_key(&(of.zone, of.life)))
         };
         // A pass was made for these. What it made of counts that waited had them touched just now.
-        let listed = search.choose(cost_benefit, listed.into_iter());
-        listed.or_else(|| search.choose(cost_benefit, rest.into_iter()))
+        let listed = search.choose(lifetime, listed.into_iter());
+        listed.or_else(|| search.choose(lifetime, rest.into_iter()))
     }
 
     fn residents(&self, victim: &Victim) -> Vec<Resident> {

@@ -392,7 +392,7 @@ impl Core {
                     z.live
                 });
                 group.changed.insert(from.zone);
-                if state.table.sub(from.zone, from.life, now, group.number) {
+                if state.table.sub(from.zone, from.life, now) {
                     // What later transactions have taken from it is gone with their group.
                     let last = if left == Some(0) { group.number } else { state.group };
                     self.tenant.forget(ZoneId(from.zone), last);

@@ -521,7 +521,7 @@ impl<'a> Draft<'a> {
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         for (place, blocks) in self.dead {
-            if state.table.sub(place.zone, place.life, blocks.into(), group) {
+            if state.table.sub(place.zone, place.life, blocks.into()) {
                 self.core.tenant.forget(ZoneId(place.zone), group);
             }
         }

@@ -11,8 +11,8 @@ pub(crate) struct Zone {
     pub live: u64,
     /// More may come.
     pub open: bool,
-    /// Number of the group in which a block died last, since the opening.
-    pub touched: u64,
+    /// How many blocks of all zones had died when it was opened to be written, since the opening of the store.
+    pub born: u64,
 }
 
 /// See the module.
@@ -21,6 +21,8 @@ pub(crate) struct Table {
     zones: BTreeMap<u32, Zone>,
     /// Blocks that live in all of them.
     live: u64,
+    /// Blocks that have died since the opening: the time of the cleaner.
+    died: u64,
     /// Those of which the key-value store does not have what is here.
     changed: BTreeSet<u32>,
 }
@@ -40,6 +42,7 @@ impl Table {
     }
 
     pub fn insert(&mut self, zone: u32, z: Zone) {
+        let z = Zone { born: self.died, ..z };
         self.live += z.live;
         if let Some(old) = self.zones.insert(zone, z) {
             self.live -= old.live;
@@ -61,14 +64,21 @@ impl Table {
     }
 
     /// Fewer do. True: none does any more, and no more will come.
-    pub fn sub(&mut self, zone: u32, life: u32, blocks: u64, group: u64) -> bool {
+    pub fn sub(&mut self, zone: u32, life: u32, blocks: u64) -> bool {
         let Some(z) = self.zones.get_mut(&zone).filter(|z| z.life as u32 == life) else { return false };
         let was = z.live;
         z.live = was.saturating_sub(blocks);
         self.live -= was - z.live;
-        z.touched = group;
+        self.died += was - z.live;
         self.changed.insert(zone);
         was > 0 && z.live == 0 && !z.open
+    }
+
+    /// The part of what lives in a zone of so many blocks that dies with each other block, by what has died there so far.
+    pub fn rate(&self, z: &Zone, capacity: u64) -> f64 {
+        let left = z.live as f64 / capacity.max(1) as f64;
+        let time = self.died - z.born.min(self.died);
+        -left.clamp(1e-9, 1.0).ln() / (time + 1) as f64
     }
 
     /// No more will come to the zone. True: nothing lives there.

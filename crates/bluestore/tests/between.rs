@@ -147,7 +147,7 @@ fn so_does_one_that_was_cut_and_replaced() {
 
 #[test]
 fn what_is_refused_keeps_no_zones() {
-    let a = new(&large(), Options { compression: Compression::Off, ..options() });
+    let a = new(&large(), options());
     assert_eq!(does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(200 << 20, 1))), Err(Code::NoSpace));
     let c = a.tenant.counts();
     assert_eq!(c.reservations, 0);
@@ -567,8 +567,7 @@ fn a_record_that_cannot_be_read_holds_up_no_others() {
 #[test]
 fn what_is_deferred_and_cannot_be_read_holds_up_no_others() {
     let short = |n: u8| content(5000, n);
-    let plain = Options { compression: Compression::Off, ..options() };
-    let options = Options { defer_below: 64 << 10, pack_from: 1 << 20, ..plain };
+    let options = Options { defer_below: 64 << 10, pack_from: 1 << 20, ..options() };
     for (damaged, restart, left) in [
         (Family::Blobs, false, 1),
         (Family::Blobs, true, 1),

@@ -2,21 +2,17 @@
 
 mod support;
 
-use imbrex_bluestore::{CollectionId, Compression, Fullness, ObjectId, Options, Transaction};
+use imbrex_bluestore::{CollectionId, Fullness, ObjectId, Options, Transaction};
 use imbrex_device::{Code, Drive};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Hook, Hooked, config, content, few_active, format, open_with};
+use support::{Hook, Hooked, config, content, few_active, format, open_with, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const BLOCK: u64 = 4096;
-
-fn options() -> Options {
-    Options { compression: Compression::Off, ..support::options() }
-}
 
 fn drive(zones: u64) -> Drive {
     let config =
@@ -30,8 +26,19 @@ fn object(n: u64) -> ObjectId {
     ObjectId::new(1, b"", &n.to_le_bytes())
 }
 
-/// Overwrites at random a store whose objects take a part of the drive, several times as many bytes. With clones of some.
-fn overwritten(part: u64, clones: bool, options: Options, passes: u64, seed: u64) -> String {
+/// What is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Anywhere,
+    /// A fifth of the objects four times in five.
+    Hot,
+    /// Anywhere, and objects are cloned.
+    Clones,
+}
+
+/// Overwrites at random a store whose objects take a part of the drive, several times as many bytes.
+fn overwritten(part: u64, place: Where, options: Options, passes: u64, seed: u64) -> String {
+    let clones = place == Where::Clones;
     let (drive, zones, size) = (drive(96), 96, 512u64 << 10);
     // Ten zones are the metadata's, two those of the label, and those that are kept free.
     let count = (zones - 16) * part / 100 * (1 << 20) / size;
@@ -46,7 +53,10 @@ fn overwritten(part: u64, clones: bool, options: Options, passes: u64, seed: u64
     }
     let (mut written, mut clone, mut moved) = (0, None, 0);
     while written < passes * count * size {
-        let n = rng.random_range(0..count);
+        let n = match place == Where::Hot && rng.random_bool(0.8) {
+            true => rng.random_range(0..count / 5),
+            false => rng.random_range(0..count),
+        };
         let len = BLOCK * if rng.random_bool(0.5) { 1 } else { rng.random_range(1..17) };
         let at = rng.random_range(0..=(size - len) / BLOCK) * BLOCK;
         let new = content(len, rng.random());
@@ -94,12 +104,16 @@ fn overwritten(part: u64, clones: bool, options: Options, passes: u64, seed: u64
 
 #[test]
 fn random_overwrites_do_not_fill_a_store() {
-    for (part, clones, defer_below, seed) in
-        [(60, false, 64 << 10, 1), (60, true, 0, 2), (80, true, 16 << 10, 3), (85, false, 64 << 10, 4)]
-    {
+    for (part, place, defer_below, seed) in [
+        (60, Where::Anywhere, 64 << 10, 1),
+        (60, Where::Clones, 0, 2),
+        (80, Where::Clones, 16 << 10, 3),
+        (85, Where::Anywhere, 64 << 10, 4),
+        (85, Where::Hot, 64 << 10, 5),
+    ] {
         let options = Options { defer_below, pack_from: 256 << 10, gather: 256 << 10, ..options() };
-        let passes = overwritten(part, clones, options, 4, seed);
-        println!("{part} % full: {passes}");
+        let passes = overwritten(part, place, options, 4, seed);
+        println!("{part} % full, {place:?}: {passes}");
     }
 }
 

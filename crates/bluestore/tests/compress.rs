@@ -7,7 +7,7 @@ use imbrex_device::{Code, Drive};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use std::sync::Arc;
-use support::{config, format, open_with, options};
+use support::{config, format, open_with, packed};
 
 const C: CollectionId = CollectionId { pool: 1, seed: 0 };
 
@@ -41,7 +41,7 @@ fn checked(store: &BlueStore) {
 fn text_takes_a_fraction_and_is_what_it_was() {
     for how in [Compression::Lz4, Compression::Zstd] {
         let (_, drive) = made();
-        let options = Options { compression: how, ..options() };
+        let options = Options { compression: how, ..packed() };
         let store = open_with(&drive, Exec::Inline, options).unwrap();
         let mut begin = Transaction::new();
         begin.create_collection(C, 0);
@@ -87,7 +87,7 @@ fn text_takes_a_fraction_and_is_what_it_was() {
 #[test]
 fn an_object_never_takes_more_than_its_size_however_it_is_overwritten() {
     let (_, drive) = made();
-    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..options() }).unwrap();
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..packed() }).unwrap();
     let mut begin = Transaction::new();
     store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
     let mut bytes = text(128 << 10);
@@ -147,7 +147,7 @@ fn an_object_never_takes_more_than_its_size_however_it_is_overwritten() {
 #[test]
 fn a_damaged_byte_of_a_compressed_blob_fails_its_blocks_and_no_others() {
     let (emulator, drive) = made();
-    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..options() }).unwrap();
+    let store = open_with(&drive, Exec::Inline, Options { defer_below: 0, ..packed() }).unwrap();
     let mut begin = Transaction::new();
     store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
     let bytes = text(1 << 20);

@@ -9,7 +9,7 @@ use imbrex_device::{Drive, Result};
 use imbrex_zones::Exec;
 use std::sync::Arc;
 use support::random::{Kind, Opened, Random};
-use support::{config, few_active, format, open_hooked, options};
+use support::{config, few_active, format, open_hooked, packed};
 
 /// With the metadata in the tests' own key-value store.
 struct OnMap;
@@ -20,7 +20,7 @@ impl Kind for OnMap {
     }
 
     fn open(&self, drive: &Drive) -> Result<Opened> {
-        let (store, hook) = open_hooked(drive, Exec::Inline, options())?;
+        let (store, hook) = open_hooked(drive, Exec::Inline, packed())?;
         Ok(Opened { store, hook, kept: Box::new(()) })
     }
 }

@@ -2,21 +2,17 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, CollectionId, Compression, Defragmented, ObjectId, Options, Transaction};
+use imbrex_bluestore::{BlueStore, CollectionId, Defragmented, ObjectId, Transaction};
 use imbrex_device::{AlignedBuf, Cause, Code, Drive, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{config, content, format, open_hooked, open_with};
+use support::{config, content, format, open_hooked, open_with, options};
 
 const C: CollectionId = CollectionId { pool: 1, seed: 0 };
 const MEMORY: u64 = 64 << 20;
-
-fn options() -> Options {
-    Options { compression: Compression::Off, ..support::options() }
-}
 
 fn id(name: &[u8]) -> ObjectId {
     ObjectId::new(1, b"", name)

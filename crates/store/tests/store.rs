@@ -20,7 +20,7 @@ fn inline() -> Options {
     let volume = VolumeOptions { exec: Exec::Inline, survivor_bytes: 512 << 10, ..VolumeOptions::default() };
     let metadata =
         imbrex_kv::Options { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..imbrex_kv::Options::default() };
-    Options { store: support::options(), metadata, volume }
+    Options { store: support::packed(), metadata, volume }
 }
 
 /// Metadata are on the drive, mostly, and read from there, so that changes of counts wait and are made in passes.

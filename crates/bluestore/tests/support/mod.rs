@@ -259,14 +259,12 @@ pub fn format(drive: &Drive) -> Result<()> {
 
 /// Writes of 16 KiB and more go to zones at once, so that short workloads have both.
 pub fn options() -> Options {
-    Options {
-        defer_below: 16 << 10,
-        pack_from: 128 << 10,
-        gather: 1 << 20,
-        count_from: 12,
-        compression: Compression::Lz4,
-        ..Options::default()
-    }
+    Options { defer_below: 16 << 10, pack_from: 128 << 10, gather: 1 << 20, count_from: 12, ..Options::default() }
+}
+
+/// The same, and what can be compressed is.
+pub fn packed() -> Options {
+    Options { compression: Compression::Lz4, ..options() }
 }
 
 pub fn open(drive: &Drive, exec: Exec) -> Result<BlueStore> {
