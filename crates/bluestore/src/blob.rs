@@ -29,6 +29,9 @@ pub(crate) struct Place {
     pub life: u32,
 }
 
+/// Where blocks are that a repair has found gone: nowhere. Extents that name them count, and reading them is an error.
+pub(crate) const LOST: Place = Place { zone: u32::MAX - 1, block: 0, life: 0 };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     grains: u32,
@@ -121,6 +124,58 @@ impl Blob {
     /// Which stored blocks have these.
     fn stored(&self, first: u32, blocks: u32) -> (u32, u32) {
         if self.codec == Compression::Off { (first, blocks) } else { (0, self.blocks) }
+    }
+
+    /// Which blocks that extents may name are in these stored ones.
+    pub fn named_in(&self, first: u32, blocks: u32) -> (u32, u32) {
+        if self.codec == Compression::Off { (first, blocks) } else { (0, self.named) }
+    }
+
+    /// Whether these blocks, which extents may name, live.
+    pub fn lives(&self, first: u32, blocks: u32) -> bool {
+        let (from, len) = self.whole(first, blocks);
+        first.checked_add(blocks).is_some_and(|end| end <= self.named) && self.find(from, len).is_some()
+    }
+
+    /// As these extents name it, each a first block and blocks of what may be named. What they name and is dead is lost, and so is what has no place where its bytes are not there, either. `keeps`: no count goes down.
+    pub fn recounted(&self, extents: &[(u32, u32)], has_bytes: bool, keeps: bool) -> Blob {
+        let mut now = self.clone();
+        let mut counts = vec![0u32; self.sums.len()];
+        for (first, blocks) in extents {
+            let (first, blocks) = self.stored(*first, *blocks);
+            let (from, to) = self.grains(first, blocks);
+            counts.iter_mut().take(to as usize).skip(from as usize).for_each(|count| *count += 1);
+        }
+        let mut dead = Vec::new();
+        for (grain, count) in counts.into_iter().enumerate() {
+            now.each(grain as u32, grain as u32 + 1, |_, piece| {
+                let gone = piece.refs == 0 || piece.place.is_none() && !has_bytes;
+                piece.refs = if keeps { count.max(piece.refs) } else { count };
+                if piece.refs == 0 {
+                    piece.place = None;
+                    dead.push(grain);
+                } else if gone {
+                    piece.place = Some(LOST);
+                }
+            });
+        }
+        dead.into_iter().for_each(|grain| now.sums[grain] = 0);
+        now
+    }
+
+    /// One of which nothing is left but that extents name it; `None`: they make no sense.
+    pub fn all_lost(offset: u64, extents: &[(u32, u32)]) -> Option<Blob> {
+        let ends = extents.iter().map(|(first, blocks)| first.checked_add(*blocks));
+        let blocks = ends.max().flatten().filter(|end| (1..=MAX_BLOCKS).contains(end))?;
+        let pieces = vec![Piece { grains: blocks, refs: 0, place: None }];
+        let sums = vec![0; blocks as usize];
+        let blob = Blob { offset, grain: 0, blocks, named: blocks, codec: Compression::Off, pieces, sums };
+        Some(blob.recounted(extents, false, false))
+    }
+
+    /// How many blocks are lost.
+    pub fn lost(&self) -> u32 {
+        self.living().filter(|run| run.place.is_some_and(|place| place.zone == LOST.zone)).map(|run| run.blocks).sum()
     }
 
     /// Blocks that live and die together, of those that extents name.

@@ -7,13 +7,14 @@
 //! 5. the sums over all objects are right;
 //! 6. headers of runs say whose all living blocks are (looked at with `deep`).
 
-use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::blob::{BLOCK, Blob, BlobId, LOST, Place, Run};
 use crate::codec::Reader;
 use crate::core::{Core, Preparing, is_of_bytes};
 use crate::counts;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
+use crate::rounds::{Rounds, SCRUB};
 use crate::run::RunPiece;
 use crate::table::Sums;
 use imbrex_device::{Cause, Result};
@@ -47,6 +48,8 @@ struct Check<'a> {
     sums: Sums,
     /// Blobs of which something has no place.
     waiting: BTreeSet<BlobId>,
+    /// Blobs of which a repair has found blocks gone, and objects that name these.
+    lost: BTreeMap<BlobId, BTreeSet<String>>,
     /// What headers of runs say, by zone and block.
     runs: BTreeMap<(u32, u32), RunPiece>,
 }
@@ -62,14 +65,17 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
         live: BTreeMap::new(),
         sums: Sums::default(),
         waiting: BTreeSet::new(),
+        lost: BTreeMap::new(),
         runs: BTreeMap::new(),
     };
     if deep {
         check.read_headers()?;
     }
+    check.scrub()?;
     check.objects()?;
     check.spans()?;
     check.blobs(deep)?;
+    check.lost()?;
     check.counts()?;
     check.deferred()?;
     check.omaps()?;
@@ -80,6 +86,14 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
 impl Check<'_> {
     fn wrong(&mut self, sentence: impl Into<String>) {
         self.report.wrong.push(sentence.into());
+    }
+
+    fn scrub(&mut self) -> Result<()> {
+        let record = self.core.get(Family::Super, SCRUB)?;
+        if record.is_some_and(|record| Rounds::decode(&record).is_none()) {
+            self.wrong("the record of scrubbing makes no sense");
+        }
+        Ok(())
     }
 
     /// Reads the headers of all runs, zone by zone, until something else stands there.
@@ -187,7 +201,10 @@ impl Check<'_> {
             if !agree(&blob, &named) {
                 self.wrong(format!("{name} is named by other extents than its record says"));
             }
-            for run in blob.living() {
+            if blob.lost() > 0 {
+                self.lost.insert(id, BTreeSet::new());
+            }
+            for run in blob.living().filter(|run| run.place.is_none_or(|place| place.zone != LOST.zone)) {
                 let Some(place) = run.place else {
                     self.sums.deferred += i64::from(run.blocks);
                     self.waiting.insert(id);
@@ -211,7 +228,8 @@ impl Check<'_> {
     }
 
     fn bytes(&mut self, id: BlobId, blob: &Blob) -> Result<()> {
-        for run in blob.living() {
+        // What is lost is told with the objects that name it.
+        for run in blob.living().filter(|run| run.place.is_none_or(|place| place.zone != LOST.zone)) {
             let deferred = || self.core.get(Family::Deferred, &id.key());
             let wrong = match self.core.fetch_stored((blob, run.first, run.blocks), None, deferred) {
                 Ok(Some(bytes)) => {
@@ -223,6 +241,34 @@ impl Check<'_> {
                 Err(error) => return Err(error),
             };
             self.wrong(format!("{id}, written from byte {} on, {wrong}", blob.offset * BLOCK));
+        }
+        Ok(())
+    }
+
+    /// Which objects name blocks that are gone.
+    fn lost(&mut self) -> Result<()> {
+        if self.lost.is_empty() {
+            return Ok(());
+        }
+        let core = self.core;
+        each(core, Family::Onodes, |key, value| {
+            let Some((id, onode)) = ObjectId::of_key(key).zip(Onode::decode(value)) else { return Ok(()) };
+            let (extents, _) = core.extents_of(&onode, 0..u64::MAX)?;
+            for extent in extents {
+                let Some(blob) = core.blob(extent.blob)?.filter(|_| self.lost.contains_key(&extent.blob)) else {
+                    continue;
+                };
+                let (from, len) = blob.whole(extent.first, extent.blocks);
+                let runs = blob.find(from, len).unwrap_or_default();
+                if runs.iter().any(|run| run.place.is_some_and(|place| place.zone == LOST.zone)) {
+                    self.lost.entry(extent.blob).or_default().insert(id.to_string());
+                }
+            }
+            Ok(())
+        })?;
+        for (id, objects) in std::mem::take(&mut self.lost) {
+            let objects: Vec<String> = objects.into_iter().collect();
+            self.wrong(format!("bytes of {id} are lost, which {} has", objects.join(" and ")));
         }
         Ok(())
     }
@@ -290,7 +336,7 @@ impl Check<'_> {
 }
 
 /// Has `each` see all pairs of a family, a page at a time.
-fn each(core: &Core, family: Family, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+pub(crate) fn each(core: &Core, family: Family, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let mut next = Some(Vec::new());
     while let Some(from) = next {
         let (pairs, more) = core.pairs(family, &from, None, PAGE, None)?;

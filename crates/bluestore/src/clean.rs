@@ -1,6 +1,6 @@
 //! Cleaning: what lives in a zone that is mostly dead moves elsewhere, so that the zone becomes free. [`imbrex_zones::clean`] has the worker; here is what it asks a store.
 //!
-//! Headers of runs say which blobs a zone had. Their records say what of them still stands there. That is read, compared with its checksums, and written with the next group, whose
+//! Headers of runs say which blobs a zone had. Their records say what of them still stands there; where headers are damaged, all records are searched. That is read, compared with its checksums, and written with the next group, whose
 //! records name the copies. What has changed meanwhile stays as it is, and its copy is dead.
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
@@ -25,6 +25,8 @@ fn is_worth_it(live: u64, capacity: u64) -> bool {
 
 /// Zones whose blobs are looked up in one pass: a pass costs the same for any number of them, and memory for the records of each.
 const AT_ONCE: usize = 8;
+/// Records of a page of a pass over all of them.
+const PAGE: usize = 16 << 10;
 
 impl Resident {
     /// Of a blob of this record. `None`: nothing of it stands in this life of the zone.
@@ -66,7 +68,7 @@ impl Core {
         let places =
             residents.iter().flat_map(|resident| &resident.runs).filter_map(|run| Some((run.place?.block, run.blocks)));
         let parts = joined(places.map(|(block, blocks)| (block, block + blocks)).collect());
-        parts.into_iter().filter_map(|part| Some((part.0, self.read_part(zone, part)?))).collect()
+        parts.into_iter().filter_map(|part| Some((part.0, self.read_part(zone, part, Cause::Cleaning)?))).collect()
     }
 
     /// Lists what lives in zones, in their order: headers of runs say which blobs they had, and records what of them still stands there. Zones have many blobs, whose records are read in one
@@ -134,6 +136,34 @@ impl Core {
         self.list_zones(&zones)
     }
 
+    /// What was listed of a victim. Where its headers do not tell, records do.
+    fn listed_or_found(&self, victim: &Victim) -> Result<VecDeque<BlobId>> {
+        let of = (victim.zone, victim.life);
+        match self.listed(of) {
+            Ok(listed) if !listed.is_empty() || self.is_empty(victim) => Ok(listed),
+            Err(error) if !is_of_bytes(&error) => Err(error),
+            _ => self.find_residents(of),
+        }
+    }
+
+    /// Looks for what lives in a zone, in a pass over the records of all blobs: headers of its runs are damaged.
+    fn find_residents(&self, of: (u32, u64)) -> Result<VecDeque<BlobId>> {
+        tracing::warn!(zone = of.0, "headers of runs are damaged; all records are searched for what the zone has");
+        let (mut found, mut next) = (Vec::new(), Some(Vec::new()));
+        while let Some(from) = next {
+            let (pairs, more) = self.pairs(Family::Blobs, &from, None, PAGE, None)?;
+            let ids = pairs.iter().filter_map(|(key, record)| {
+                let resident = Resident::of(BlobId::of_key(key)?, record, of)?;
+                Some((resident.runs.first()?.place?.block, resident.id))
+            });
+            found.extend(ids);
+            next = more;
+        }
+        // In the order of the zone, in which they are read.
+        found.sort_unstable();
+        Ok(found.into_iter().map(|(_, id)| id).collect())
+    }
+
     /// What of a blob that was listed still stands in this life of the zone.
     fn resident(&self, id: BlobId, of: (u32, u64)) -> Option<Resident> {
         if let Some(record) = lock(&self.cleaning).records.get(&id) {
@@ -182,7 +212,7 @@ impl Residents for Core {
 
     fn residents(&self, victim: &Victim) -> Vec<Resident> {
         let Victim { zone, life, most, .. } = *victim;
-        let mut listed = match self.listed((zone, life)) {
+        let mut listed = match self.listed_or_found(victim) {
             Ok(listed) => listed,
             Err(error) => {
                 tracing::warn!(%error, zone, "what a zone has cannot be read; it is left as it is");
@@ -190,6 +220,11 @@ impl Residents for Core {
                 return Vec::new();
             }
         };
+        if listed.is_empty() && !self.is_empty(victim) {
+            // Records that cannot be read, or counts that are wrong. Else it would be the next victim, too.
+            tracing::warn!(zone, "blocks live in a zone, and no record says whose they are; it is left as it is");
+            self.note_unread(zone, false);
+        }
         let (mut all, mut bytes) = (Vec::new(), 0);
         while bytes < most {
             let Some(id) = listed.pop_front() else { break };
@@ -218,16 +253,22 @@ impl Residents for Core {
         let mut read = Vec::new();
         for run in runs {
             let at = run.first as usize * BLOCK as usize;
+            let mut with_others = false;
             if let Some(place) = run.place
                 && let Some(bytes) = lock(&self.cleaning).bytes(place, run.blocks)
-                && blob.verify(run.first, bytes).is_none()
             {
-                all[at..at + bytes.len()].copy_from_slice(bytes);
-                read.push(*run);
-                continue;
+                if blob.verify(run.first, bytes).is_none() {
+                    all[at..at + bytes.len()].copy_from_slice(bytes);
+                    read.push(*run);
+                    continue;
+                }
+                with_others = true;
             }
+            let wanted = (blob, run.first, run.blocks);
+            let alone =
+                if with_others { self.fetch_again(wanted) } else { self.fetch_stored(wanted, None, || Ok(None)) };
             // Bytes that are not those that were written are left where they are, as whoever reads them must be told.
-            match self.fetch_stored((blob, run.first, run.blocks), None, || Ok(None)) {
+            match alone {
                 Ok(Some(bytes)) => {
                     all[at..at + bytes.len()].copy_from_slice(&bytes);
                     read.push(*run);

@@ -189,6 +189,12 @@ impl Core {
         }
     }
 
+    /// Nothing becomes durable from here on, for this reason.
+    pub fn stop(&self, why: &str) {
+        let error = Error::refused(Code::Poisoned, &self.tenant.volume().name(), why);
+        self.state().failed.get_or_insert(error);
+    }
+
     fn poisoned(&self) -> Error {
         let name = self.tenant.volume().name();
         Error::refused(Code::Poisoned, &name, "an earlier commit has failed; open the store again")

@@ -8,23 +8,27 @@
 //!
 //! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
-use crate::blob::{BLOCK, Blob, BlobId, Place};
+use crate::blob::{BLOCK, Blob, BlobId};
 use crate::cleaning::{self, Memory};
 use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
+use crate::fetch::Again;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::lock::lock;
 use crate::onode::Onode;
 use crate::right::{Right, Taken};
+use crate::rounds::Rounds;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
-use imbrex_device::{AlignedBuf, Cause, Code, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::Cleaner;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// How a store works.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,10 @@ pub struct Options {
     pub full: u8,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
+    /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
+    pub repair: bool,
+    /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
+    pub scrub: Option<Duration>,
 }
 
 impl Options {
@@ -68,6 +76,8 @@ impl Default for Options {
             near_full: 85,
             full: 95,
             attended: false,
+            repair: false,
+            scrub: Some(Duration::from_secs(7 * 86_400)),
         }
     }
 }
@@ -215,6 +225,18 @@ pub(crate) struct Core {
     pub telling: Mutex<Telling>,
     pub cleaner: Cleaner,
     pub cleaning: Mutex<Memory>,
+    /// What was read once more.
+    pub again: Again,
+    /// Reads of objects since the opening.
+    pub reads: AtomicU64,
+    /// Rounds of the scrub.
+    pub rounds: Mutex<Rounds>,
+    /// Bytes that the round had read when that was written down.
+    pub saved: AtomicU64,
+    /// What the opening has derived from other records, in sentences.
+    pub derived: Mutex<Vec<String>>,
+    /// One step of the scrub at a time.
+    pub scrubbing: Right,
 }
 
 /// The right to prepare; given back when dropped.
@@ -229,6 +251,9 @@ pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
 }
 
+/// The command that looks for more damage.
+pub(crate) const CHECK: &str = "imbrex store check";
+
 /// Records of blobs in a page at first, about a block of the key-value store; and at most.
 const LEAST: usize = 64;
 const LONGEST: usize = 128 << 10;
@@ -241,7 +266,7 @@ pub(crate) const NEXT: &[u8] = b"next";
 pub(crate) const ALL: &[u8] = b"all";
 
 impl Core {
-    pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, state: State) -> Core {
+    pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, (state, rounds): (State, Rounds)) -> Core {
         let volume = tenant.volume();
         Core {
             tenant: tenant.clone(),
@@ -255,6 +280,12 @@ impl Core {
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             cleaning: Mutex::default(),
+            again: Again::after(rounds.again),
+            reads: AtomicU64::new(0),
+            saved: rounds.read.into(),
+            rounds: Mutex::new(rounds),
+            derived: Mutex::default(),
+            scrubbing: Right::default(),
         }
     }
 
@@ -281,7 +312,7 @@ impl Core {
 
     /// A record that makes no sense.
     pub fn corrupt(&self, what: impl Into<Arc<str>>) -> Error {
-        Error::corrupt(&self.tenant.volume().name(), what)
+        Error::corrupt(&self.tenant.volume().name(), what).checked_by(CHECK)
     }
 
     pub fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -411,103 +442,6 @@ impl Core {
             page = if wanted * SPARSE >= page { (2 * page).min(LONGEST) } else { LEAST };
         }
         Ok(found)
-    }
-
-    /// Blocks of a blob. `bytes`: all of it, where it has no place yet; `deferred` gets them, where it has none. `None`: it is not where it was.
-    ///
-    /// # Errors
-    /// `Corrupt` where its bytes are not those that were written.
-    pub fn fetch(
-        &self,
-        (blob, first, blocks): (&Blob, u32, u32),
-        bytes: Option<&[u8]>,
-        deferred: impl Fn() -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<AlignedBuf>> {
-        if u64::from(first) + u64::from(blocks) > u64::from(blob.named) || blocks == 0 {
-            return Err(self.corrupt("an extent that ends behind its blob"));
-        }
-        let (from, len) = blob.whole(first, blocks);
-        let Some(stored) = self.fetch_stored((blob, from, len), bytes, deferred)? else { return Ok(None) };
-        let all = blob.unpack(stored).ok_or_else(|| self.corrupt("compressed bytes of an object"))?;
-        let (skip, len) = ((first - from) as usize * BLOCK as usize, blocks as usize * BLOCK as usize);
-        if all.len() == len {
-            return Ok(Some(all));
-        }
-        let mut part = AlignedBuf::zeroed(len);
-        part.copy_from_slice(&all[skip..skip + len]);
-        Ok(Some(part))
-    }
-
-    /// The same of blocks as they are stored, which begin and end with grains.
-    ///
-    /// # Errors
-    /// As [`Core::fetch`].
-    pub fn fetch_stored(
-        &self,
-        (blob, from, len): (&Blob, u32, u32),
-        bytes: Option<&[u8]>,
-        deferred: impl Fn() -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<AlignedBuf>> {
-        let Some(runs) = blob.find(from, len) else {
-            return Err(self.corrupt("extents that name a part of a blob that is gone"));
-        };
-        let mut buf = AlignedBuf::zeroed(len as usize * BLOCK as usize);
-        for run in runs {
-            let at = |block: u32| block as usize * BLOCK as usize;
-            let range = at(run.first)..at(run.first + run.blocks);
-            let to = &mut buf[at(run.first - from)..at(run.first + run.blocks - from)];
-            match (bytes, run.place) {
-                (Some(bytes), _) => {
-                    to.copy_from_slice(bytes.get(range).ok_or_else(|| self.corrupt("a blob's length"))?)
-                }
-                (None, None) => {
-                    let Some(bytes) = deferred()? else { return Ok(None) };
-                    to.copy_from_slice(bytes.get(range).ok_or_else(|| self.corrupt("the length of a deferred blob"))?);
-                }
-                (None, Some(place)) => {
-                    if !self.read(place, to)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        if let Some(block) = blob.verify(from, &buf) {
-            let name = self.tenant.volume().name();
-            let error = Error::corrupt(&name, "bytes of an object, which are not those that were written");
-            let place = blob.find(block, 1).and_then(|runs| runs[0].place);
-            return Err(match place {
-                Some(place) => error.at(ZoneId(place.zone), u64::from(place.block) * BLOCK),
-                None => error,
-            });
-        }
-        Ok(Some(buf))
-    }
-
-    /// Keeps a zone from being freed, until somebody unpins it. False: it is in another life.
-    pub fn pin(&self, zone: u32, life: u32) -> bool {
-        let state = self.state();
-        let there = state.table.get(zone).is_some_and(|z| z.life as u32 == life);
-        if there {
-            // Before anybody can free it.
-            self.tenant.pin(ZoneId(zone));
-        }
-        there
-    }
-
-    /// Reads from a zone. False: it is in another life.
-    fn read(&self, place: Place, out: &mut [u8]) -> Result<bool> {
-        let zone = ZoneId(place.zone);
-        if !self.pin(place.zone, place.life) {
-            return Ok(false);
-        }
-        let at = u64::from(place.block) * BLOCK;
-        let volume = self.tenant.volume();
-        let read = match self.data.in_memory(place.zone, at, out) {
-            true => Ok(()),
-            false => volume.read(out, volume.geometry().start(zone) + at, Tag::new(Cause::UserRead)),
-        };
-        self.tenant.unpin(zone);
-        read.map(|()| true)
     }
 }
 

@@ -90,15 +90,18 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<CountChange>> {
     Some(all)
 }
 
-/// What waits, of which the key-value store knows; `None`: something makes no sense.
-pub(crate) fn load(kv: &dyn KeyValue) -> Result<Option<Waiting>> {
+/// What waits, of which the key-value store knows; `None`: something makes no sense, which a repair passes over.
+pub(crate) fn load(kv: &dyn KeyValue, repair: bool) -> Result<Option<Waiting>> {
     let (mut waiting, mut next) = (Waiting::default(), Some(Vec::new()));
     while let Some(from) = next {
         let pairs = kv.pairs(Family::Counts, &from, None, 4096)?;
         next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
         for (key, value) in pairs {
-            let Some(((id, version), changes)) = of_key(&key).zip(decode(&value)) else { return Ok(None) };
-            waiting.add(id, (version, changes));
+            match of_key(&key).zip(decode(&value)) {
+                Some(((id, version), changes)) => waiting.add(id, (version, changes)),
+                None if repair => {}
+                None => return Ok(None),
+            }
         }
     }
     Ok(Some(waiting))

@@ -10,7 +10,7 @@ use crate::onode::{Extent, SPAN};
 use crate::parts::joined;
 use crate::store::{BlueStore, Survives};
 use crate::transaction::{Act, Transaction};
-use imbrex_device::{AlignedBuf, Code, Result, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Code, Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -250,20 +250,24 @@ fn read_zone(
 ) -> Result<()> {
     let mut pieces = pieces.iter().peekable();
     for part in parts {
-        let bytes = core.read_part(zone, part);
+        let bytes = core.read_part(zone, part, Cause::Cleaning);
         while let Some(piece) = pieces.next_if(|piece| piece.place.block < part.1) {
             let Some(blob) = blobs.get(&piece.id) else { continue };
             let from = (piece.place.block - part.0) as usize * BLOCK as usize;
             let len = piece.blocks as usize * BLOCK as usize;
             let of = bytes.as_ref().and_then(|bytes| bytes.get(from..from + len));
-            if let Some(of) = of.filter(|of| blob.verify(piece.first, of).is_none()) {
-                let mut own = AlignedBuf::zeroed(len);
-                own.copy_from_slice(of);
-                found.keep(piece, blob, own);
-                continue;
-            }
+            let wanted = (blob, piece.first, piece.blocks);
             // Alone, since what is damaged is perhaps another's. It stays where it is, where whoever reads it is told.
-            match core.fetch_stored((blob, piece.first, piece.blocks), None, || Ok(None)) {
+            let alone = match of {
+                Some(of) if blob.verify(piece.first, of).is_none() => {
+                    let mut own = AlignedBuf::zeroed(len);
+                    own.copy_from_slice(of);
+                    Ok(Some(own))
+                }
+                Some(_) => core.fetch_again(wanted),
+                None => core.fetch_stored(wanted, None, || Ok(None)),
+            };
+            match alone {
                 Ok(Some(own)) => found.keep(piece, blob, own),
                 Ok(None) => {}
                 Err(error) if is_of_bytes(&error) => {}

@@ -5,6 +5,7 @@ use crate::codec::Reader;
 use crate::counts;
 use crate::id::{CollectionId, ObjectId};
 use crate::onode::{Onode, Span, of_span_key};
+use crate::rounds::Rounds;
 use crate::run::RunHeader;
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Zone, of_zone_key};
@@ -12,7 +13,7 @@ use crate::table::{Sums, Zone, of_zone_key};
 /// One record: a byte says of which kind, the rest is it. What is accepted, and written again, is the same when it is read.
 pub fn fuzz_records(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    match kind % 10 {
+    match kind % 11 {
         0 => {
             if let Some(onode) = Onode::decode(bytes) {
                 assert_eq!(Onode::decode(&onode.encode()), Some(onode));
@@ -52,6 +53,12 @@ pub fn fuzz_records(data: &[u8]) {
                 assert_eq!(counts::decode(&counts::encode(&changes)), Some(changes));
             }
             let _ = counts::of_key(bytes);
+        }
+        9 => {
+            if let Some(rounds) = Rounds::decode_body(bytes) {
+                assert_eq!(Rounds::decode(&rounds.encode()), Some(rounds));
+            }
+            let _ = Rounds::decode(bytes);
         }
         7 => _ = (BlobId::of_key(bytes), of_span_key(bytes), CollectionId::of_key(bytes)),
         _ => _ = (Reader(bytes).escaped(), Reader(bytes).ordered(), Reader(bytes).varint()),

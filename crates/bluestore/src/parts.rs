@@ -22,11 +22,11 @@ pub(crate) fn joined(mut wanted: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
 
 impl Core {
     /// Reads these blocks of a zone, which somebody keeps from being freed. `None`: they cannot be read.
-    pub fn read_part(&self, zone: u32, (from, to): (u32, u32)) -> Option<AlignedBuf> {
+    pub fn read_part(&self, zone: u32, (from, to): (u32, u32), cause: Cause) -> Option<AlignedBuf> {
         let volume = self.tenant.volume();
         let mut bytes = AlignedBuf::zeroed((to - from) as usize * BLOCK as usize);
         let at = volume.geometry().start(ZoneId(zone)) + u64::from(from) * BLOCK;
-        volume.read(&mut bytes, at, Tag::new(Cause::Cleaning)).is_ok().then_some(bytes)
+        volume.read(&mut bytes, at, Tag::new(cause)).is_ok().then_some(bytes)
     }
 }
 

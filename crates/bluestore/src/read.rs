@@ -11,6 +11,7 @@ use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, Written, Zone, 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Most bytes of one read.
 const MAX_READ: u64 = 1 << 30;
@@ -173,23 +174,29 @@ impl Core {
     pub fn extents(&self, collection: CollectionId, id: &ObjectId, blocks: Range<u64>) -> Result<(Vec<Extent>, u64)> {
         self.at_once(|| {
             let onode = self.find(collection, id)?;
-            let mut all = if blocks.start == 0 { onode.first.0.clone() } else { Vec::new() };
-            let key = |block: u64| span_key(onode.number, (block / SPAN).max(1));
-            let (end, mut next) = (key(blocks.end), Some(key(blocks.start)));
-            while let Some(from) = next {
-                let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
-                for (_, value) in pairs {
-                    let span = Span::of_record(&value, onode.number);
-                    all.extend(span.ok_or_else(|| self.corrupt("extents of an object"))?.0);
-                }
-                next = more;
-            }
-            Ok((all, onode.size))
+            self.extents_of(&onode, blocks.clone())
         })
+    }
+
+    /// The same of an object whose record somebody has.
+    pub fn extents_of(&self, onode: &Onode, blocks: Range<u64>) -> Result<(Vec<Extent>, u64)> {
+        let mut all = if blocks.start == 0 { onode.first.0.clone() } else { Vec::new() };
+        let key = |block: u64| span_key(onode.number, (block / SPAN).max(1));
+        let (end, mut next) = (key(blocks.end), Some(key(blocks.start)));
+        while let Some(from) = next {
+            let (pairs, more) = self.pairs(Family::Extents, &from, Some(&end), 1024, None)?;
+            for (_, value) in pairs {
+                let span = Span::of_record(&value, onode.number);
+                all.extend(span.ok_or_else(|| self.corrupt("extents of an object"))?.0);
+            }
+            next = more;
+        }
+        Ok((all, onode.size))
     }
 
     /// As many bytes as there are, at most `len`.
     pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         for tried in 0.. {
             // In the end the others wait.
             let _preparing = (tried >= TRIES).then(|| self.prepare());

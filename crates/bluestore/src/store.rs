@@ -5,14 +5,17 @@ use crate::blob::BLOCK;
 use crate::check::{self, Report};
 use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
-use crate::core::{ALL, Core, Deferred, NEXT, Options, State};
+use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
 use crate::counts;
 use crate::defragment::{self, Defragmented};
+use crate::derive;
 use crate::draft::{Counts, Draft};
 use crate::fullness::{Fullness, fullness};
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::{Change, Family, KeyValue, Pair};
+use crate::lock::lock;
 use crate::read::{Page, Stat};
+use crate::rounds::{Rounds, SCRUB};
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
@@ -71,6 +74,12 @@ pub struct Usage {
     pub fullness: Fullness,
     /// Bytes that the cleaner has moved since the opening.
     pub moved: u64,
+    /// How often the drive did not give bytes, or gave others, and gave them when they were read once more. Since the store was made, but for what came last before a crash.
+    pub read_again: u64,
+    /// How often it did not do so then, either: whoever asked for them got an error.
+    pub read_in_vain: u64,
+    /// Damaged places that the scrub knows.
+    pub damaged: u64,
 }
 
 impl BlueStore {
@@ -80,7 +89,7 @@ impl BlueStore {
     /// `Corrupt` where the key-value store is another one's or damaged; those of the drive and of the key-value store.
     pub fn open(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options) -> Result<BlueStore> {
         let volume = tenant.volume();
-        let corrupt = |what: &str| Error::corrupt(&volume.name(), what);
+        let corrupt = |what: &str| Error::corrupt(&volume.name(), what).checked_by(CHECK);
         let super_block = SuperBlock { volume: volume.uuid(), tenant: tenant.owner() };
         match kv.get(Family::Super, ALL)? {
             Some(found) => super_block.check(&found).map_err(|why| Error::unusable(&volume.name(), why))?,
@@ -109,10 +118,14 @@ impl BlueStore {
             return Err(corrupt("the number of the next object"));
         }
         let sums = kv.get(Family::Statistics, ALL)?.map_or(Some(Sums::default()), |bytes| Sums::decode(&bytes));
-        let sums = sums.ok_or_else(|| corrupt("the sums over all objects"))?;
-        let counts = counts::load(kv.as_ref())?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
+        // A repair makes them anew.
+        let sums = sums.or(options.repair.then(Sums::default)).ok_or_else(|| corrupt("the sums over all objects"))?;
+        let counts = counts::load(kv.as_ref(), options.repair)?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
         tenant.begin()?;
-        let table = zones(tenant, kv.as_ref())?;
+        let (table, derived) = match options.repair {
+            true => derive::zones(tenant, kv.as_ref())?,
+            false => (zones(tenant, kv.as_ref())?, Vec::new()),
+        };
         // Zones of which it knows no more are reset behind this.
         kv.sync()?;
         tenant.adoption_done();
@@ -126,7 +139,9 @@ impl BlueStore {
         let deferred = Deferred::after(sums.deferred > 0);
         let state =
             State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
-        let core = Core::new(tenant, kv, options, state);
+        let rounds = rounds(kv.as_ref())?;
+        let core = Core::new(tenant, kv, options, (state, rounds));
+        *lock(&core.derived) = derived;
         core.measure();
         Ok(BlueStore(Arc::new(core)))
     }
@@ -401,6 +416,8 @@ impl BlueStore {
     /// How full it is.
     pub fn usage(&self) -> Usage {
         let counts = self.0.tenant.counts();
+        let (read_again, read_in_vain) = self.0.again.counts();
+        let damaged = lock(&self.0.rounds).known();
         self.0.measure();
         let state = self.0.state();
         let Options { near_full, full, .. } = self.0.options;
@@ -415,6 +432,9 @@ impl BlueStore {
             capacity: state.room.capacity * BLOCK,
             fullness: fullness(state.used(), state.room.capacity, (near_full, full)),
             moved: self.0.cleaner.totals().moved,
+            read_again,
+            read_in_vain,
+            damaged,
         }
     }
 
@@ -437,7 +457,7 @@ impl BlueStore {
 }
 
 /// So often a check tries to find a moment when all is durable.
-const CHECKS: u32 = 1000;
+pub(crate) const CHECKS: u32 = 1000;
 
 /// Whether a zone has been written.
 fn has_bytes(zone: &DriveZone) -> bool {
@@ -449,6 +469,18 @@ fn tell(callbacks: Vec<Callback>, error: Error) -> Error {
     error
 }
 
+/// How far the scrub was. A record that makes no sense costs no more than what it had found.
+fn rounds(kv: &dyn KeyValue) -> Result<Rounds> {
+    let found = match kv.get(Family::Super, SCRUB) {
+        Err(error) if is_of_bytes(&error) => None,
+        found => found?.map_or(Some(Rounds::default()), |record| Rounds::decode(&record)),
+    };
+    Ok(found.unwrap_or_else(|| {
+        tracing::warn!("the record of scrubbing makes no sense; the next round begins anew");
+        Rounds::default()
+    }))
+}
+
 /// Zones with data, of which the key-value store knows.
 fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<Table> {
     let (mut table, mut next) = (Table::default(), Some(Vec::new()));
@@ -457,7 +489,8 @@ fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<Table> {
         next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
         for (key, value) in pairs {
             let one = of_zone_key(&key).zip(Zone::decode(&value));
-            let (zone, z) = one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone"))?;
+            let (zone, z) =
+                one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone").checked_by(CHECK))?;
             tenant.adopt(ZoneId(zone))?;
             table.insert(zone, z);
         }

@@ -235,6 +235,56 @@ fn values_of_an_omap_are_of_one_moment() {
 }
 
 #[test]
+fn nobody_waits_for_a_scrub() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 1))).unwrap();
+    let store = a.store.clone();
+    a.kv.hook(1, Family::Blobs, move || {
+        does(&store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 2))).unwrap();
+    });
+    assert!(a.store.scrub_step(1 << 20, 1).unwrap());
+    assert!(a.kv.hook.lock().unwrap().is_none());
+    assert_eq!(a.store.scrubbed().damaged, 0);
+    fine(&a.store);
+}
+
+#[test]
+fn records_that_cannot_be_read_are_told_and_the_round_goes_on() {
+    let a = new(&large(), Options { defer_below: 0, ..options() });
+    for n in 0..200 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(4096, n))).unwrap();
+    }
+    let keys = |family| a.kv.map.lock().unwrap().keys().filter(|(of, _)| *of == family).cloned().collect::<Vec<_>>();
+    let damaged = keys(Family::Blobs)[100].clone();
+    *a.kv.damaged.lock().unwrap() = Some(damaged);
+    while !a.store.scrub_step(64 << 10, 1).unwrap() {}
+    let scrub = a.store.scrubbed();
+    assert_eq!((scrub.damaged, scrub.read), (1, 199 * 4096));
+    assert!(a.store.damaged().unwrap()[0].to_string().contains("records of blobs"));
+    *a.kv.damaged.lock().unwrap() = None;
+    while !a.store.scrub_step(64 << 10, 2).unwrap() {}
+    assert_eq!((a.store.scrubbed().damaged, a.store.damaged().unwrap()), (0, vec![]));
+}
+
+/// A record of the scrub that is damaged costs what it had found, and a check tells of it.
+#[test]
+fn a_damaged_record_of_scrubbing_costs_no_more() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 1))).unwrap();
+    assert!(a.store.scrub_step(1 << 20, 5).unwrap());
+    a.store.sync().unwrap();
+    let (_volume, store) = opened_after(a, |map| {
+        let record = map.get_mut(&(Family::Super, b"scrub".to_vec())).unwrap();
+        *record.last_mut().unwrap() ^= 1;
+    });
+    let store = store.unwrap();
+    assert_eq!(store.scrubbed().ended, 0);
+    assert_eq!(store.check(true).unwrap().wrong, ["the record of scrubbing makes no sense"]);
+    assert!(store.scrub_step(1 << 20, 6).unwrap());
+    fine(&store);
+}
+
+#[test]
 fn a_list_is_of_one_moment() {
     let a = new(&large(), options());
     let [x, y, z] = ["x", "y", "z"].map(|n| ObjectId { hash: 0, ..id(n) });
@@ -307,6 +357,25 @@ fn changes_of_counts_that_fit_no_record_are_told_and_cost_nothing_else() {
         let a = new(&large(), options());
         let (_volume, store) = opened_after(a, |map| drop(map.insert((Family::Counts, key.into()), value.into())));
         assert_eq!(store.err().map(|error| error.code()), Some(Code::Corruption), "{key:?} {value:?}");
+    }
+}
+
+#[test]
+fn a_zone_of_which_no_record_tells_is_looked_at_once() {
+    let a = new(&large(), options());
+    for n in 0..40 {
+        does(&a.store, |t| _ = t.write(ALL, &id(&format!("{n}")), 0, &content(50_000, n))).unwrap();
+    }
+    let kv = a.kv.clone();
+    let gone = |family: Family| matches!(family, Family::Blobs | Family::Onodes | Family::Statistics);
+    let (_volume, store) = opened_after(a, |map| map.retain(|(family, _), _| !gone(*family)));
+    let (store, looked) = (store.unwrap(), Arc::new(Mutex::new(false)));
+    for first in [true, false] {
+        *looked.lock().unwrap() = false;
+        let to = looked.clone();
+        kv.hook(1, Family::Blobs, move || *to.lock().unwrap() = true);
+        assert_eq!(store.clean(8 << 20).unwrap(), 0);
+        assert_eq!(*looked.lock().unwrap(), first);
     }
 }
 

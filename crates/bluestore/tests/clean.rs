@@ -259,9 +259,9 @@ fn a_zone_is_not_free_before_all_that_was_deleted_there_is_durable() {
     }
 }
 
-/// Where what a zone has cannot be read the zone is left as it is, and others are cleaned.
+/// Where headers of a zone cannot be read, records say what it has.
 #[test]
-fn a_zone_whose_headers_cannot_be_read_is_passed_over() {
+fn a_zone_whose_headers_cannot_be_read_is_cleaned() {
     let emulator = Emulator::memory(&config()).unwrap();
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
     format(&drive).unwrap();

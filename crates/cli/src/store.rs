@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 #[derive(clap::Args)]
 #[command(
@@ -54,8 +55,16 @@ enum Verb {
     /// Show how full the store is.
     #[command(after_help = "Example:\n  imbrex store stat drive.img --json")]
     Stat(Look),
+    /// Read all bytes and compare them with their checksums. Exit code 3 where something is damaged.
+    #[command(after_help = "Examples:\n  imbrex store scrub drive.img          # a whole round, now\n  \
+        imbrex store stat drive.img           # when the last one ended, and what it found\n\n\
+        A program that has the store open scrubs it once a week, when nobody uses it: scrub=30d in its URI is once in 30 days, scrub=off never.")]
+    Scrub(Look),
     /// Compare all records; with --deep also all bytes with their checksums. Exit code 3 where something is wrong.
-    #[command(after_help = "Example:\n  imbrex store check drive.img --deep   # changes nothing")]
+    #[command(after_help = "Examples:\n  imbrex store check drive.img --deep     # changes nothing\n  \
+        imbrex store check drive.img --repair   # mends what other records tell, and says what is left\n\n\
+        A repair deletes nothing that an object has. What is lost stays an error until it is overwritten or deleted.\n\
+        Between a check that finds something and the repair, open the store for nothing else.")]
     Check(Check),
 }
 
@@ -133,6 +142,12 @@ struct Check {
     /// Also read all bytes.
     #[arg(long)]
     deep: bool,
+    /// First mend what other records tell.
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: only records of zones and sums.
+    #[arg(long, requires = "repair")]
+    quick: bool,
 }
 
 pub fn run(args: Args) -> Outcome {
@@ -146,6 +161,7 @@ pub fn run(args: Args) -> Outcome {
         Verb::Ls(args) => ls(&args),
         Verb::Stat(args) => stat(&args),
         Verb::Check(args) => check(&args),
+        Verb::Scrub(args) => scrub(&args),
     };
     done.map_err(|failure| failure.reword(ours))
 }
@@ -359,6 +375,11 @@ fn ls(args: &Ls) -> Outcome {
 fn stat(args: &Look) -> Outcome {
     let store = look(&args.named)?;
     let (usage, collections) = (store.usage(), store.collections()?);
+    if store.scrubbed().damaged > 0 {
+        // What was overwritten since is none any more.
+        store.damaged()?;
+    }
+    let scrub = store.scrubbed();
     if args.named.json {
         let collection = |(c, bits): &(CollectionId, u8)| json!({ "pool": c.pool, "seed": c.seed, "bits": bits });
         return print_json(&json!({
@@ -370,6 +391,15 @@ fn stat(args: &Look) -> Outcome {
             "free_bytes": usage.free,
             "capacity_bytes": usage.capacity,
             "fullness": usage.fullness.name(),
+            "read_again": usage.read_again,
+            "read_in_vain": usage.read_in_vain,
+            "scrub": {
+                "began": scrub.began,
+                "ended": scrub.ended,
+                "under_way": scrub.is_under_way,
+                "bytes_read": scrub.read,
+                "damaged_places": scrub.damaged,
+            },
             "collections": collections.iter().map(collection).collect::<Vec<_>>(),
         }));
     }
@@ -380,27 +410,76 @@ fn stat(args: &Look) -> Outcome {
         ("waiting in the metadata", size(usage.deferred)),
         ("free", size(usage.free)),
         ("can have", format!("{} ({})", size(usage.capacity), usage.fullness.name())),
+        ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
+        ("last scrub ended", ago(scrub.ended)),
+        ("known to be damaged", number_of(scrub.damaged, "place")),
         ("collections", collections.len().to_string()),
     ]))
 }
 
+fn scrub(args: &Look) -> Outcome {
+    let store = open(&args.named)?;
+    let usage = store.usage();
+    let bar = ProgressBar::new(usage.stored + usage.deferred)
+        .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));
+    let damaged = store.scrub(|read| bar.set_position(read));
+    bar.finish_and_clear();
+    let (damaged, scrub) = (damaged?, store.scrubbed());
+    let found: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+    if args.named.json {
+        print_json(&json!({ "problems": found, "damaged_places": scrub.damaged, "bytes_read": scrub.read }))?;
+    } else {
+        found.iter().try_for_each(print)?;
+    }
+    match scrub.damaged {
+        0 if args.named.json => Ok(()),
+        0 => print(format_args!("nothing is wrong with {}", size(scrub.read))),
+        n => Err(Failure::damage(format_args!(
+            "{} found; write those objects again from a copy, or delete them",
+            number_of(n, "damaged place")
+        ))),
+    }
+}
+
+/// How long ago that was; in seconds since 1970.
+fn ago(then: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match now.saturating_sub(then) {
+        _ if then == 0 => "never".into(),
+        seconds @ 0..120 => format!("{} ago", number_of(seconds, "second")),
+        seconds @ 120..7200 => format!("{} ago", number_of(seconds / 60, "minute")),
+        seconds @ 7200..172_800 => format!("{} ago", number_of(seconds / 3600, "hour")),
+        seconds => format!("{} ago", number_of(seconds / 86_400, "day")),
+    }
+}
+
 fn check(args: &Check) -> Outcome {
-    let store = look(&args.named)?;
+    let store = match args.repair {
+        true => open_as(&args.named, vec![("repair", "on"), ("scrub", "off")])?,
+        false => look(&args.named)?,
+    };
+    let mended = if args.repair { store.repair(args.quick)?.mended } else { Vec::new() };
     let report = store.check_all(args.deep)?;
     let found: Vec<String> = store.damage().iter().cloned().chain(report.wrong).map(ours).collect();
     if args.named.json {
         print_json(
-            &json!({ "problems": found, "objects": report.objects, "blobs": report.blobs, "bytes_read": report.read }),
+            &json!({ "mended": mended, "problems": found, "objects": report.objects, "blobs": report.blobs, "bytes_read": report.read }),
         )?;
     } else {
+        mended.iter().try_for_each(|sentence| print(format_args!("mended: {sentence}")))?;
         found.iter().try_for_each(print)?;
     }
     match found.len() as u64 {
         0 if args.named.json => Ok(()),
         0 => print(format_args!("nothing is wrong with {}", number_of(report.objects, "object"))),
         n => Err(Failure::damage(format_args!(
-            "{} found; copy what can be read with `imbrex store get`, and format the drive again",
-            number_of(n, "problem")
+            "{} found; copy what can be read with `imbrex store get`, {}",
+            number_of(n, "problem"),
+            if args.repair {
+                "and delete or overwrite the rest, or format the drive again"
+            } else {
+                "then run `imbrex store check --repair`"
+            }
         ))),
     }
 }

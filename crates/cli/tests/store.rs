@@ -60,9 +60,12 @@ fn objects_are_put_listed_read_renamed_cloned_and_deleted() {
     done(at.store("mv", &["copy", "kept"]));
     done(at.store("rm", &["a photo", "note"]));
     assert_eq!(names(&at), [("kept".into(), 9_000_000)]);
-    says(&done(at.store("stat", &[])), &["1 object", "8.6M"]);
+    says(
+        &done(at.store("stat", &[])),
+        &["1 object", "8.6M", "0 with success, 0 in vain", "last scrub ended", "0 places"],
+    );
     says(&done(at.store("ls", &[])), &["9000000  kept"]);
-    for deep in [&[][..], &["--deep"]] {
+    for deep in [&[][..], &["--deep"], &["--repair"], &["--repair", "--quick", "--deep"]] {
         says(&done(at.store("check", deep)), &["nothing is wrong with 1 object"]);
     }
 }
@@ -102,7 +105,7 @@ fn a_full_drive_takes_no_object_and_has_the_others() {
         }
         n += 1;
     };
-    says(&fails(failed, 1), &["space"]);
+    says(&fails(failed, 1), &["the store is full"]);
     assert!(n >= 5, "{n} objects of 5 MB on 64 MiB");
     assert_eq!(names(&at).len(), n);
     says(&done(at.store("check", &["--deep"])), &["nothing is wrong"]);
@@ -128,4 +131,14 @@ fn a_flipped_bit_is_told_and_costs_one_object() {
     let check = at.store("check", &["--deep"]);
     assert_eq!(check.status.code(), Some(3));
     says(&text(&check.stdout), &["cannot be read"]);
+    let scrub = at.store("scrub", &[]);
+    assert_eq!(scrub.status.code(), Some(3));
+    says(&text(&scrub.stdout), &[" bytes of object 0:", " on cannot be read"]);
+    says(&done(at.store("stat", &[])), &["seconds ago", "1 place"]);
+    let known = || json(at.store("stat", &["--json"]))["scrub"]["damaged_places"].as_u64();
+    assert_eq!(known(), Some(1));
+    // What is put again is whole.
+    done(at.given(&["store", "put", at.drive(), "a", "-"], &content));
+    assert_eq!(known(), Some(0));
+    says(&done(at.store("scrub", &[])), &["nothing is wrong with"]);
 }

@@ -41,6 +41,8 @@ pub enum Fault {
     Corrupt {
         /// What is damaged.
         what: Arc<str>,
+        /// The command that looks for more, where whoever says this knows one.
+        check: Option<&'static str>,
     },
     /// Another process has the drive.
     Busy {
@@ -204,7 +206,14 @@ impl Error {
     }
     /// A damaged structure.
     pub fn corrupt(drive: &Arc<str>, what: impl Into<Arc<str>>) -> Self {
-        Self::new(drive, Fault::Corrupt { what: what.into() })
+        Self::new(drive, Fault::Corrupt { what: what.into(), check: None })
+    }
+    /// The same error, with the command that looks for more damage, if it is one of damage.
+    pub fn checked_by(mut self, command: &'static str) -> Self {
+        if let Fault::Corrupt { check, .. } = &mut self.fault {
+            *check = Some(command);
+        }
+        self
     }
     /// A call that breaks the contract.
     pub fn invalid(drive: &Arc<str>, what: impl Into<Arc<str>>) -> Self {
@@ -276,7 +285,10 @@ impl fmt::Display for Error {
                 write!(f, "medium error {len} bytes in; restore what stood there from a copy and replace the drive")
             }
             Fault::NoSpace => write!(f, "no space left; delete something or use a larger drive"),
-            Fault::Corrupt { what } => write!(f, "{what} is damaged; run `imbrex fs check` on the drive"),
+            Fault::Corrupt { what, check: Some(command) } => {
+                write!(f, "{what} is damaged; run `{command}` on the drive")
+            }
+            Fault::Corrupt { what, check: None } => write!(f, "{what} is damaged; check the drive"),
             Fault::Busy { by } => {
                 write!(f, "in use by {}; stop {} first", holders_in_words(by), if by.len() > 1 { "them" } else { "it" })
             }
@@ -308,6 +320,17 @@ mod tests {
         for part in ["x.img", "zone 7", "1048576", "4096", "write at its write pointer"] {
             assert!(text.contains(part), "{text:?} lacks {part:?}");
         }
+    }
+
+    #[test]
+    fn damage_names_the_command_of_whoever_found_it_and_no_other() {
+        let found = Error::corrupt(&"x.img".into(), "block 3");
+        assert_eq!(found.to_string(), "x.img: block 3 is damaged; check the drive");
+        let found = found.checked_by("imbrex store check");
+        assert_eq!(found.to_string(), "x.img: block 3 is damaged; run `imbrex store check` on the drive");
+        assert_eq!((found.code(), found.class()), (Code::Corruption, Class::Damage));
+        let other = Error::new(&"x.img".into(), Fault::NoSpace).checked_by("imbrex store check");
+        assert!(!other.to_string().contains("check"), "{other}");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Images {
     }
 
     fn corrupt(&self, what: &str) -> Error {
-        Error::corrupt(&"images".into(), what.to_owned())
+        Error::corrupt(&"images".into(), what.to_owned()).checked_by("imbrex store check")
     }
 
     /// Pairs of the directory whose keys begin so.
@@ -182,7 +182,9 @@ impl Images {
             return Ok(core);
         }
         let (store, object) = (self.store(), header(id));
-        let corrupt = |what: &str| Error::corrupt(&format!("image {id:x}").into(), what.to_owned());
+        let corrupt = |what: &str| {
+            Error::corrupt(&format!("image {id:x}").into(), what.to_owned()).checked_by("imbrex store check")
+        };
         if depth > DEEPEST {
             return Err(corrupt("more clones of clones than there can be"));
         }

@@ -109,7 +109,7 @@ impl Core {
     }
 
     pub fn corrupt(&self, what: &str) -> Error {
-        Error::corrupt(&format!("image {:x}", self.id).into(), what.to_owned())
+        Error::corrupt(&format!("image {:x}", self.id).into(), what.to_owned()).checked_by("imbrex store check")
     }
 
     /// An object of this image.

@@ -1,14 +1,15 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
 use crate::metadata::Metadata;
-use imbrex_bluestore::{BUDGET, BlueStore, Compression, NAME, Report, Usage};
+use crate::pace::{self, Turn};
+use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
 const METADATA: &str = "metadata";
@@ -36,6 +37,10 @@ pub(crate) struct ObjectStore {
     metadata: Metadata,
     volume: Volume,
     damage: Vec<String>,
+    /// It was opened to be repaired.
+    repairs: bool,
+    /// All is scrubbed once in so long.
+    scrub: Option<Duration>,
 }
 
 /// What the maintenance thread keeps in mind.
@@ -43,6 +48,10 @@ pub(crate) struct ObjectStore {
 pub(crate) struct Chores {
     /// Bytes that were deferred when it looked last, and changes of counts that waited.
     waiting: (u64, u64),
+    /// When it looked last.
+    looked: Option<Instant>,
+    /// What users had done when it looked last.
+    activity: u64,
 }
 
 impl Engine for ObjectStore {
@@ -60,6 +69,13 @@ impl Engine for ObjectStore {
         ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
+        ("repair", |o, given| given.on().map(|on| o.store.repair = on)),
+        ("scrub", |o, given| {
+            let period = pace::period(given.value);
+            let period =
+                period.ok_or_else(|| format!("{given} is neither off nor a number of days, as 7d, or hours, as 12h"));
+            period.map(|period| o.store.scrub = period)
+        }),
     ];
     type Options = Options;
     type Error = Error;
@@ -93,9 +109,9 @@ impl Engine for ObjectStore {
         let volume = start.tenant.volume().clone();
         let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
         let damage = kv.damage();
-        let metadata = Metadata::new(kv);
+        let (metadata, scrub, repairs) = (Metadata::new(kv), store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
-        Ok(ObjectStore { store, metadata, volume, damage })
+        Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
 
     fn volume(&self) -> &Volume {
@@ -115,18 +131,44 @@ impl Engine for ObjectStore {
     }
 
     fn wants_thread(&self) -> bool {
-        true
+        // Who repairs is alone.
+        !self.repairs
     }
 
-    /// Makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look.
+    /// Cleans. Now and then it makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look. Then it scrubs.
     fn chore(&self, chores: &mut Chores) -> Option<Rest> {
         let began = Instant::now();
-        match self.store.clean_a_step() {
-            Ok(None) => {}
-            // Users have the drive for as long as the cleaner had it.
-            Ok(Some(_)) => return Some(Rest { time: began.elapsed(), until_rung: false }),
-            Err(error) => tracing::warn!(%error, "cleaning failed"),
+        let cleaned = self.store.clean_a_step().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cleaning failed");
+            None
+        });
+        if cleaned.is_none() && chores.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            chores.looked = Some(began);
+            self.look_after(chores)?;
         }
+        let scrubbed = self.scrub(chores);
+        let time = match (cleaned, scrubbed) {
+            // Users have the drive for as long as the cleaner had it.
+            (Some(_), _) => began.elapsed(),
+            (None, Some(took)) => took * pace::REST,
+            (None, None) => LOOK,
+        };
+        Some(Rest { time, until_rung: false })
+    }
+
+    fn close(&self) -> Result<()> {
+        let scrub = self.store.scrubbed();
+        // A restart goes on there.
+        let saved = if scrub.is_under_way { self.store.save_scrub() } else { Ok(()) };
+        let synced = saved.and_then(|()| self.store.sync());
+        self.metadata.close();
+        synced
+    }
+}
+
+impl ObjectStore {
+    /// What waits goes on. `None`: the store takes no more.
+    fn look_after(&self, chores: &mut Chores) -> Option<()> {
         let Usage { deferred, uncounted, .. } = self.store.usage();
         let quiet = (deferred, uncounted) == std::mem::replace(&mut chores.waiting, (deferred, uncounted));
         let done =
@@ -137,14 +179,36 @@ impl Engine for ObjectStore {
                 return None;
             }
         }
-        Some(Rest { time: LOOK, until_rung: false })
+        Some(())
     }
 
-    fn close(&self) -> Result<()> {
-        let synced = self.store.sync();
-        self.metadata.close();
-        synced
+    /// Does a step of the scrub, if it is its turn. Returns how long that took.
+    fn scrub(&self, chores: &mut Chores) -> Option<Duration> {
+        let activity = self.store.activity();
+        let quiet = std::mem::replace(&mut chores.activity, activity) == activity;
+        let (began, now) = (Instant::now(), now());
+        let usage = self.store.usage();
+        match pace::turn(self.scrub?, now, &self.store.scrubbed(), usage.stored + usage.deferred) {
+            Turn::Scrubs => {}
+            Turn::WhenQuiet if quiet => {}
+            Turn::WhenQuiet | Turn::Nobodys => return None,
+        }
+        let done = self.store.scrub_step(pace::STEP, now);
+        // What it has written down was no user's.
+        chores.activity = self.store.activity();
+        match done {
+            Ok(_) => Some(began.elapsed()),
+            Err(error) => {
+                tracing::warn!(%error, "scrubbing failed");
+                None
+            }
+        }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Formats a drive for an object store, and the key-value store for its metadata.
@@ -222,6 +286,36 @@ impl Store {
         let mut report = self.check(deep)?;
         report.wrong.extend(self.0.metadata.kv()?.check()?);
         Ok(report)
+    }
+
+    /// Reads all that lives, now and in one go, and compares it with its checksums. `progress` is told of bytes, as they are read. Returns all that is known to be damaged.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn scrub(&self, mut progress: impl FnMut(u64)) -> Result<Vec<Damage>> {
+        self.scrub_anew();
+        loop {
+            let over = self.scrub_step(pace::STEP, now())?;
+            progress(self.scrubbed().read);
+            if over {
+                break;
+            }
+        }
+        self.sync()?;
+        self.damaged()
+    }
+
+    /// [`BlueStore::repair`] of a store that was opened with `repair=on`. Where the opening has found damage of the metadata nothing is deleted. `quick`: only records of zones and sums.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::repair`].
+    pub fn repair(&self, quick: bool) -> Result<Repaired> {
+        let mend = match (quick, self.damage().is_empty()) {
+            (true, _) => Mend::Zones,
+            (false, true) => Mend::All,
+            (false, false) => Mend::Keeping,
+        };
+        (**self).repair(mend)
     }
 
     /// Sentences of damage that the opening found.

@@ -15,9 +15,11 @@
 
 mod engine;
 mod metadata;
+mod pace;
 
 pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::{
-    BlueStore, CollectionId, Hint, ObjectId, Page, Pair, Report, Stat, Survives, Ticket, Transaction, Usage,
+    BlueStore, CollectionId, Damage, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives, Ticket,
+    Transaction, Usage,
 };
 pub use metadata::Metadata;

@@ -19,6 +19,11 @@ fn key(family: Family, key: &[u8]) -> Vec<u8> {
     [family.name().as_bytes(), key].concat()
 }
 
+/// Who finds damage of the metadata is sent to the check of the object store, which looks at them, too.
+fn ours(error: Error) -> Error {
+    error.checked_by("imbrex store check")
+}
+
 impl Metadata {
     /// In this store, of which nobody else knows.
     pub fn new(kv: Kv) -> Metadata {
@@ -65,7 +70,7 @@ impl Metadata {
 
 impl KeyValue for Metadata {
     fn get(&self, family: Family, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.kv()?.get(&key(family, name))
+        self.kv()?.get(&key(family, name)).map_err(ours)
     }
 
     fn get_would_read(&self, family: Family, name: &[u8]) -> bool {
@@ -73,7 +78,7 @@ impl KeyValue for Metadata {
     }
 
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
-        self.each(family, from, to, most, |name, value| (name.to_vec(), value.to_vec()))
+        self.each(family, from, to, most, |name, value| (name.to_vec(), value.to_vec())).map_err(ours)
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
@@ -84,7 +89,8 @@ impl KeyValue for Metadata {
                 Change::Delete(family, name) => batch.delete(&key(*family, name)),
                 Change::DeleteRange(family, from, to) => {
                     // Values may be long, and nobody needs them here.
-                    let there = self.each(*family, from, Some(to), SHORT, |name, _| key(*family, name))?;
+                    let there =
+                        self.each(*family, from, Some(to), SHORT, |name, _| key(*family, name)).map_err(ours)?;
                     if there.len() < SHORT {
                         there.iter().for_each(|key| batch.delete(key));
                     } else {
@@ -93,10 +99,10 @@ impl KeyValue for Metadata {
                 }
             }
         }
-        self.kv()?.write(&batch, false)
+        self.kv()?.write(&batch, false).map_err(ours)
     }
 
     fn sync(&self) -> Result<()> {
-        self.kv()?.sync()
+        self.kv()?.sync().map_err(ours)
     }
 }

@@ -114,6 +114,77 @@ fn whatever_fails_nothing_that_was_durable_is_lost() {
     }
 }
 
+/// The maintenance thread goes over all that lives, and rests until the next period.
+#[test]
+fn a_store_that_is_open_is_scrubbed_unless_it_is_told_not_to() {
+    let name = ObjectId::new(1, b"", b"a");
+    let dir = tempfile::tempdir().unwrap();
+    let opened = |file: &str, option: &str| {
+        let path = dir.path().join(file);
+        drop(Emulator::create(&path, &Config { capacity: 64 << 20, ..config() }, false).unwrap());
+        let uri = format!("imbrex://{}?survivor=off&memtable=1M{option}", path.display());
+        let store = Store::open_uri(&uri, &[("format", "on")]).unwrap();
+        let mut begin = Transaction::new();
+        begin.create_collection(ALL, 0).write(ALL, &name, 0, &content(1 << 20, 1));
+        store.commit(begin).unwrap();
+        store
+    };
+    let (on, off) = (opened("on", ""), opened("off", "&scrub=off"));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while on.scrubbed().ended == 0 || on.scrubbed().read == 0 {
+        assert!(std::time::Instant::now() < until, "{:?}", on.scrubbed());
+        // A round of a store that was still empty is over at once.
+        if on.scrubbed().ended > 0 {
+            on.scrub_anew();
+            on.scrub_step(1, 1).unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!((on.scrubbed().damaged, off.scrubbed().began), (0, 0));
+    for bad in ["often", "0", "7w"] {
+        let error = Store::open_uri(&format!("imbrex://mem:?scrub={bad}"), &[]).err().unwrap().to_string();
+        assert!(error.contains(&format!("scrub={bad}")) && error.contains("7d"), "{error}");
+    }
+}
+
+/// Records of zones and sums that are gone from the key-value store are made anew, before their zones are free.
+#[test]
+fn a_store_is_repaired_whose_zones_and_sums_are_gone() {
+    let name = ObjectId::new(1, b"", b"a");
+    for repair in [true, false] {
+        let drive = Drive { device: Arc::new(Emulator::memory(&config()).unwrap()), survivor: None };
+        OnKv(inline).format(&drive).unwrap();
+        {
+            let store = Store::open(drive.clone(), inline()).unwrap();
+            let mut begin = Transaction::new();
+            begin.create_collection(ALL, 0).write(ALL, &name, 0, &content(400_000, 1));
+            store.commit(begin).unwrap();
+        }
+        {
+            let volume = imbrex_zones::Volume::open(drive.clone(), inline().volume).unwrap();
+            let kv = imbrex_kv::Kv::open_tenant(volume.tenant("metadata").unwrap(), inline().metadata).unwrap();
+            let mut batch = imbrex_kv::Batch::new();
+            batch.delete_range(Some(b"T"), Some(b"U"));
+            batch.delete_range(Some(b"Z"), Some(b"["));
+            kv.write(&batch, true).unwrap();
+        }
+        let options = inline();
+        let store = imbrex_bluestore::Options { repair, ..options.store };
+        let store = Store::open(drive.clone(), Options { store, ..options }).unwrap();
+        if !repair {
+            // Which is why a repair opens it otherwise.
+            assert!(store.read(ALL, &name, 0, 400_000).is_err());
+            continue;
+        }
+        let mended = store.repair(false).unwrap().mended;
+        assert!(mended.len() >= 2, "{mended:?}");
+        assert_eq!(store.check_all(true).unwrap().wrong, Vec::<String>::new());
+        drop(store);
+        let store = Store::open(drive, inline()).unwrap();
+        assert!(store.read(ALL, &name, 0, 400_000).unwrap() == content(400_000, 1));
+    }
+}
+
 #[test]
 fn a_drive_has_one_store_which_is_there_when_it_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -187,7 +187,8 @@ impl LogIndex {
             let payload = buf.get(FRAME_HEADER..FRAME_HEADER + known.frame.len as usize).unwrap_or_default();
             if crc32c::crc32c(payload) != known.frame.payload_crc {
                 let what = format!("the frame of log {serial} that holds byte {at}");
-                return Err(Error::new(&volume.name(), Fault::Corrupt { what: what.into() })
+                return Err(Error::corrupt(&volume.name(), what)
+                    .checked_by("imbrex fs check")
                     .at(ZoneId(known.zone), known.frame.at));
             }
             let counts = (known.end - known.frame.logical) as usize;
@@ -210,4 +211,5 @@ fn why_not(volume: &Volume, serial: Serial, at: u64, place: Option<Place>) -> Er
         }
     }
     Error::corrupt(&volume.name(), format!("byte {at} of log {serial}: the frame that held it"))
+        .checked_by("imbrex fs check")
 }

@@ -92,7 +92,11 @@ impl Run<'_> {
             How::Sync => self.store.sync(),
             How::Pack => self.store.pack().map(drop),
             // A part of a zone, mostly.
-            How::Clean => self.store.clean(rng.random_range(1..most / 2)).map(drop),
+            How::Clean => self
+                .store
+                .scrub_step(most / 4, 1)
+                .and_then(|_| self.store.clean(rng.random_range(1..most / 2)))
+                .map(drop),
             How::Defragment => defragment_all(&self.store, rng.random_range(1..most)),
         };
         self.hook.set(|| ());

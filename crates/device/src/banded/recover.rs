@@ -22,7 +22,7 @@ pub(super) struct Found {
 }
 
 fn damaged(what: &str) -> Fault {
-    Fault::Corrupt { what: what.into() }
+    Fault::Corrupt { what: what.into(), check: None }
 }
 
 /// Reads `len` bytes; blocks that cannot be read are zeros, which no structure is.

@@ -284,6 +284,7 @@ impl Table {
 
 fn damaged(source: &dyn Source, identity: Identity, what: &str, at: u64, why: Malformed) -> Error {
     Error::corrupt(&source.drive(), format!("table {}, {what} at {at} ({})", identity.table, why.0))
+        .checked_by("imbrex kv check")
 }
 
 /// The end of a table that is being opened.

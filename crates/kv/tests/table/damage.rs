@@ -103,7 +103,7 @@ fn errors_say_which_structure_and_where() {
     bytes[50] ^= 1;
     let table = open(&bytes, &written.order).unwrap();
     let error = table.get(&written.entries[0].key, u64::MAX).unwrap_err().to_string();
-    assert!(error.contains("memory: table 7, data block at 0 (checksum) is damaged"), "{error}");
+    assert!(error.contains("memory: table 7, data block at 0 (checksum) is damaged; run `imbrex kv check`"), "{error}");
     let check = table.check();
     assert!(check[0].contains("data block at 0 (checksum)"), "{check:?}");
     let end = bytes.len() - 1;

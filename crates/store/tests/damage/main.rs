@@ -30,7 +30,9 @@ fn options() -> Options {
         segment_bytes: 16 << 10,
         ..imbrex_kv::Options::default()
     };
-    Options { store: support::options(), metadata, volume }
+    // A block is one block of an object, so that its damage costs no others.
+    let store = imbrex_bluestore::Options { compression: imbrex_bluestore::Compression::Off, ..support::options() };
+    Options { store, metadata, volume }
 }
 
 fn drive_of(emulator: &Emulator) -> Drive {
@@ -134,7 +136,13 @@ fn unread(
     let mut all = Vec::new();
     for (id, object) in found {
         match object {
-            Err(error) if is_damage(error) => all.push(id.clone()),
+            Err(error) if is_damage(error) => {
+                let said = error.to_string();
+                if ["imbrex fs ", "imbrex kv "].iter().any(|other| said.contains(other)) {
+                    return Err(format!("{id}: {said}, which is another engine's"));
+                }
+                all.push(id.clone());
+            }
             Err(error) => return Err(format!("{id}: {error}")),
             Ok(object) if object.as_ref() == model.objects.get(id) => {}
             Ok(object) => {

@@ -113,7 +113,7 @@ impl Tenant {
         let adopted = lock(&self.core().pool).adopt(zone, self.owner);
         adopted.map_err(|what| {
             let what = format!("metadata that refers to zone {zone} ({what})");
-            self.core().error(Fault::Corrupt { what: what.into() }).at(zone, 0)
+            self.core().error(Fault::Corrupt { what: what.into(), check: None }).at(zone, 0)
         })?;
         if let Some(owner) = lock(&self.core().label).owners.get_mut(zone.0 as usize)
             && *owner != self.owner
