@@ -3,8 +3,8 @@
 use crate::blob::{BLOCK, BlobId};
 use crate::compress::{Compression, TOGETHER, compress};
 use crate::core::is_of_bytes;
-use crate::defragment::Fragments;
 use crate::draft::{Draft, May, Object};
+use crate::fragments::Fragments;
 use crate::id::{CollectionId, ObjectId, bits_of, mask};
 use crate::keyvalue::{Family, Pair};
 use crate::omap;

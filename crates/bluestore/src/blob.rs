@@ -9,8 +9,7 @@ use crate::compress::{Compression, TOGETHER, decompress};
 use imbrex_device::AlignedBuf;
 use std::fmt;
 
-/// Bytes of a block, the unit of everything here.
-pub(crate) const BLOCK: u64 = 4096;
+pub(crate) use crate::codec::BLOCK;
 
 /// A blob's number: the object that wrote it, and a number of that one's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

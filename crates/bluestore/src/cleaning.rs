@@ -1,7 +1,6 @@
 //! What the cleaner of an open store goes by, and what it keeps in mind between its steps.
 
 use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
-use crate::core::Records;
 use imbrex_device::AlignedBuf;
 use imbrex_zones::clean::Rules;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -22,6 +21,9 @@ pub(crate) struct Resident {
     pub blob: Blob,
     pub runs: Vec<Run>,
 }
+
+/// Records of blobs. Decoded ones take four times as much memory.
+pub(crate) type Records = BTreeMap<BlobId, Box<[u8]>>;
 
 /// What the cleaner keeps in mind.
 #[derive(Default)]

@@ -1,5 +1,7 @@
 //! Numbers and bytes in keys and values. A reader believes no length: what is not there is `None`.
 
+/// Bytes of a block, the unit of everything here.
+pub(crate) const BLOCK: u64 = 4096;
 /// Nothing is numbered beyond this: there is always a next number.
 pub(crate) const MAX_NUMBER: u64 = 1 << 56;
 

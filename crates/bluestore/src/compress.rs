@@ -5,7 +5,7 @@
 //!   length   what the codec made of the bytes; zeros up to whole blocks
 //! ```
 
-use crate::blob::BLOCK;
+use crate::codec::BLOCK;
 use imbrex_device::AlignedBuf;
 
 /// Blocks that are compressed together at most, 128 KiB: whoever reads one of them reads all.

@@ -8,12 +8,12 @@
 //!
 //! Order: sync → commit → prepare → state. Who waits for one has none of those behind it. Who commits takes the right to prepare for a moment, when blobs get their places.
 
+use crate::again::Again;
 use crate::blob::{BLOCK, Blob, BlobId};
-use crate::cleaning::{self, Memory};
+use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
-use crate::fetch::Again;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::lock::lock;
@@ -242,9 +242,6 @@ pub(crate) struct Core {
 /// The right to prepare; given back when dropped.
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
-
-/// Records of blobs. Decoded ones take four times as much memory.
-pub(crate) type Records = BTreeMap<BlobId, Box<[u8]>>;
 
 /// Whether the drive does not give bytes, or others than were written.
 pub(crate) fn is_of_bytes(error: &Error) -> bool {

@@ -5,8 +5,9 @@
 
 use crate::blob::{BLOCK, Blob, BlobId, Place};
 use crate::core::{Core, is_of_bytes};
+use crate::fragments::Fragments;
 use crate::id::{CollectionId, ObjectId};
-use crate::onode::{Extent, SPAN};
+use crate::onode::SPAN;
 use crate::parts::joined;
 use crate::store::{BlueStore, Survives};
 use crate::transaction::{Act, Transaction};
@@ -31,37 +32,6 @@ pub struct Defragmented {
     pub written: u64,
     /// Bytes in many places that were left there, since others share them or they cannot be read.
     pub left: u64,
-}
-
-/// Bytes of blobs, whole grains, by blob and first block; what was compressed is as it was before.
-#[derive(Debug, Default)]
-pub(crate) struct Fragments {
-    of: BTreeMap<(BlobId, u32), AlignedBuf>,
-    /// Blocks that were read for them.
-    blocks: u64,
-}
-
-impl Fragments {
-    /// Those of an extent, which may stand in several places.
-    pub fn of(&self, extent: &Extent) -> Option<Vec<u8>> {
-        let len = extent.blocks as usize * BLOCK as usize;
-        let mut all = Vec::with_capacity(len);
-        while all.len() < len {
-            let at = extent.first + (all.len() as u64 / BLOCK) as u32;
-            let ((_, first), bytes) = self.of.range((extent.blob, 0)..=(extent.blob, at)).next_back()?;
-            let from = (at - first) as usize * BLOCK as usize;
-            let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;
-            all.extend_from_slice(&rest[..rest.len().min(len - all.len())]);
-        }
-        Some(all)
-    }
-
-    fn keep(&mut self, piece: &Piece, blob: &Blob, stored: AlignedBuf) {
-        self.blocks += u64::from(piece.blocks);
-        if let Some(bytes) = blob.unpack(stored) {
-            self.of.insert((piece.id, piece.first), bytes);
-        }
-    }
 }
 
 /// Whole grains that stand together.
@@ -100,13 +70,18 @@ struct Window {
     memory: u64,
 }
 
-/// See [`BlueStore::defragment`].
-pub(crate) fn defragment(
-    store: &BlueStore,
-    collection: CollectionId,
-    objects: &[ObjectId],
-    memory: u64,
-) -> Result<Defragmented> {
+impl BlueStore {
+    /// Writes bytes of objects anew, one behind the other, where a disk has to look for them in many places: those that were written at random. So they are read in order again, and have few
+    /// records. What others share stays where it is. About `memory` bytes are in memory at once: the more, the fewer ways of a disk's head. Others may use the objects meanwhile.
+    ///
+    /// # Errors
+    /// `NoSpace`; those of [`BlueStore::wait`]. What was done before stays so.
+    pub fn defragment(&self, collection: CollectionId, objects: &[ObjectId], memory: u64) -> Result<Defragmented> {
+        defragment(self, collection, objects, memory)
+    }
+}
+
+fn defragment(store: &BlueStore, collection: CollectionId, objects: &[ObjectId], memory: u64) -> Result<Defragmented> {
     let (mut done, mut window) = (Defragmented::default(), Window::default());
     // What waits has no place to be read from.
     store.pack()?;
@@ -206,8 +181,8 @@ fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut
     }
     let read = Arc::new(read(store.core(), &window.pieces, &window.blobs)?);
     drop((window.pieces, window.blobs));
-    done.written += read.blocks * BLOCK;
-    done.left += window.blocks.saturating_sub(read.blocks) * BLOCK;
+    done.written += read.blocks() * BLOCK;
+    done.left += window.blocks.saturating_sub(read.blocks()) * BLOCK;
     let mut last = None;
     for (object, blocks) in window.stretches {
         let mut transaction = Transaction::new();
@@ -268,7 +243,7 @@ fn read_zone(
                 None => core.fetch_stored(wanted, None, || Ok(None)),
             };
             match alone {
-                Ok(Some(own)) => found.keep(piece, blob, own),
+                Ok(Some(own)) => found.keep((piece.id, piece.first, piece.blocks), blob, own),
                 Ok(None) => {}
                 Err(error) if is_of_bytes(&error) => {}
                 Err(error) => return Err(error),

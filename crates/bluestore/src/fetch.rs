@@ -6,37 +6,12 @@
 use crate::blob::{BLOCK, Blob, LOST, Place};
 use crate::core::{Core, is_of_bytes};
 use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks of a blob: the first, and how many.
 pub(crate) type Wanted<'a> = (&'a Blob, u32, u32);
 
 /// Where bytes are that have no place: all of a blob's in memory, or who gets them.
 type Elsewhere<'a> = (Option<&'a [u8]>, &'a dyn Fn() -> Result<Option<Vec<u8>>>);
-
-/// How often something was read once more.
-#[derive(Default)]
-pub(crate) struct Again {
-    mended: AtomicU64,
-    in_vain: AtomicU64,
-}
-
-impl Again {
-    /// It was so often before.
-    pub fn after((mended, in_vain): (u64, u64)) -> Again {
-        Again { mended: mended.into(), in_vain: in_vain.into() }
-    }
-
-    fn count(&self, mended: bool) {
-        let of = if mended { &self.mended } else { &self.in_vain };
-        of.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// With success, and in vain.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.mended.load(Ordering::Relaxed), self.in_vain.load(Ordering::Relaxed))
-    }
-}
 
 fn bytes_of(blocks: u32) -> usize {
     blocks as usize * BLOCK as usize

@@ -2,6 +2,7 @@
 //!
 //! `docs/bluestore.md` walks through it.
 
+mod again;
 mod apply;
 mod blob;
 mod care;
@@ -18,6 +19,7 @@ mod defragment;
 mod derive;
 mod draft;
 mod fetch;
+mod fragments;
 mod fullness;
 mod fuzz;
 mod id;

@@ -1,7 +1,8 @@
 //! Makes changes of counts that [wait](crate::counts), in passes over the records of blobs.
 
 use crate::blob::{Blob, BlobId};
-use crate::core::{Core, Records, is_of_bytes};
+use crate::cleaning::Records;
+use crate::core::{Core, is_of_bytes};
 use crate::draft::{Counts, Draft};
 use crate::keyvalue::Family;
 use crate::lock::lock;

@@ -7,7 +7,6 @@ use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
 use crate::counts;
-use crate::defragment::{self, Defragmented};
 use crate::derive;
 use crate::draft::{Counts, Draft};
 use crate::fullness::{Fullness, fullness};
@@ -301,15 +300,6 @@ impl BlueStore {
         }
         let cleaned = self.0.clean(Goal::Rest, STEP)?;
         Ok(cleaned.gained().then_some(cleaned.moved))
-    }
-
-    /// Writes bytes of objects anew, one behind the other, where a disk has to look for them in many places: those that were written at random. So they are read in order again, and have few
-    /// records. What others share stays where it is. About `memory` bytes are in memory at once: the more, the fewer ways of a disk's head. Others may use the objects meanwhile.
-    ///
-    /// # Errors
-    /// `NoSpace`; those of [`BlueStore::wait`]. What was done before stays so.
-    pub fn defragment(&self, collection: CollectionId, objects: &[ObjectId], memory: u64) -> Result<Defragmented> {
-        defragment::defragment(self, collection, objects, memory)
     }
 
     pub(crate) fn core(&self) -> &Core {

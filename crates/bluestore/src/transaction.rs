@@ -1,6 +1,6 @@
 //! A transaction: what is to happen to objects and collections, all of it or nothing.
 
-use crate::defragment::Fragments;
+use crate::fragments::Fragments;
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::Pair;
 use crate::onode::Hint;
