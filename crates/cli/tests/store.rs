@@ -105,7 +105,7 @@ fn a_full_drive_takes_no_object_and_has_the_others() {
         }
         n += 1;
     };
-    says(&fails(failed, 1), &["the store is full"]);
+    says(&fails(failed, 1), &["no space left in the object store"]);
     assert!(n >= 5, "{n} objects of 5 MB on 64 MiB");
     assert_eq!(names(&at).len(), n);
     says(&done(at.store("check", &["--deep"])), &["nothing is wrong"]);

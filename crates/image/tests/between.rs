@@ -78,8 +78,9 @@ fn drive(capacity: u64) -> Drive {
     drive
 }
 
+/// Where it is full nothing has room, not even what becomes smaller within a block.
 fn open(drive: &Drive) -> (BlueStore, Images, Trap) {
-    open_with(drive, support::options())
+    open_with(drive, imbrex_bluestore::Options { full: 100, ..support::options() })
 }
 
 fn open_with(drive: &Drive, options: imbrex_bluestore::Options) -> (BlueStore, Images, Trap) {
