@@ -49,21 +49,18 @@ pub(crate) fn compress(how: Compression, bytes: &[u8]) -> Option<AlignedBuf> {
     if how == Compression::Off || most == 0 {
         return None;
     }
-    let mut out = vec![0; most];
-    let len = match how {
+    let packed = match how {
         Compression::Off => return None,
-        Compression::Lz4 => {
-            // It refuses to begin where the worst that could come has no room.
-            let packed = lz4_flex::block::compress(bytes);
-            out.get_mut(HEAD..HEAD + packed.len())?.copy_from_slice(&packed);
-            packed.len()
-        }
-        Compression::Zstd => zstd::bulk::compress_to_buffer(bytes, &mut out[HEAD..], LEVEL).ok()?,
+        Compression::Lz4 => lz4_flex::block::compress(bytes),
+        Compression::Zstd => zstd::bulk::compress(bytes, LEVEL).ok()?,
     };
-    out[..HEAD].copy_from_slice(&(len as u32).to_le_bytes());
-    let blocks = (HEAD + len).div_ceil(BLOCK as usize);
-    let mut stored = AlignedBuf::zeroed(blocks * BLOCK as usize);
-    stored[..HEAD + len].copy_from_slice(&out[..HEAD + len]);
+    let len = HEAD + packed.len();
+    if len > most {
+        return None;
+    }
+    let mut stored = AlignedBuf::zeroed(len.next_multiple_of(BLOCK as usize));
+    stored[..HEAD].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+    stored[HEAD..len].copy_from_slice(&packed);
     Some(stored)
 }
 
