@@ -9,7 +9,7 @@ use imbrex_bluestore::BlueStore;
 use imbrex_crashkit::{Config, Crash, FaultKind, FaultPlan, History, Log, Plan, Subject, explore, fault_sweep, seeds};
 use imbrex_device::{Code, Drive, Error};
 use imbrex_emulator::Emulator;
-use imbrex_image::{DIFF_MAGIC, Images, Survives};
+use imbrex_image::{DIFF_MAGIC, Images, LimitChange, Survives};
 use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -30,6 +30,8 @@ struct Disk {
     parent: Option<(u64, &'static str)>,
     /// Nobody else has or had it.
     id: u64,
+    /// Of the bytes that it takes; 0: none.
+    limit: u64,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -50,6 +52,7 @@ enum Op {
     Clone(&'static str, &'static str, &'static str),
     Flatten(&'static str),
     Optimize(&'static str),
+    Limit(&'static str, u64),
     Rename(&'static str, &'static str),
     Remove(&'static str),
 }
@@ -124,10 +127,11 @@ impl Model {
                 }
                 let parent = Some((disk.id, snap));
                 self.next += 1;
-                self.disks.insert(to, Disk { bytes, parent, id: self.next, snaps: BTreeMap::new() });
+                self.disks.insert(to, Disk { bytes, parent, id: self.next, ..Disk::default() });
             }
             Op::Flatten(name) => self.disks.get_mut(name).ok_or(Code::NotFound)?.parent = None,
             Op::Optimize(name) => drop(self.disks.get(name).ok_or(Code::NotFound)?),
+            Op::Limit(name, limit) => self.disks.get_mut(name).ok_or(Code::NotFound)?.limit = limit,
             Op::Rename(name, to) => {
                 if !there(self, name) {
                     return Err(Code::NotFound);
@@ -162,7 +166,7 @@ impl Model {
                 add(name.as_bytes());
                 add(bytes);
             }
-            add(format!("{}", disk.parent.is_some()).as_bytes());
+            add(format!("{} {}", disk.parent.is_some(), disk.limit).as_bytes());
         }
         sum
     }
@@ -188,7 +192,8 @@ impl Model {
                 }
                 Ok::<_, Error>(bytes)
             };
-            let mut disk = Disk { bytes: read(&name)?, ..Disk::default() };
+            let limit = info.limits.used.unwrap_or(0);
+            let mut disk = Disk { bytes: read(&name)?, limit, ..Disk::default() };
             assert_eq!(disk.bytes.len() as u64, info.size);
             for snap in &info.snapshots {
                 let bytes = read(&format!("{name}@{}", snap.name))?;
@@ -231,7 +236,7 @@ fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
     let mut number = |n: u64| rng.random_range(0..n.max(1));
     let (at, len) = range(&mut number);
     let sizes = number(6) * PIECE + if number(2) == 0 { number(PIECE) } else { 0 };
-    let kind = rng.random_range(0..48);
+    let kind = rng.random_range(0..50);
     if kind >= 28 {
         snap = known.unwrap_or(snap);
     }
@@ -246,6 +251,7 @@ fn any_op(rng: &mut impl Rng, model: &Model) -> Op {
         35..40 => Op::Clone(name, snap, other),
         40 => Op::Flatten(name),
         46..48 => Op::Optimize(name),
+        48..50 => Op::Limit(name, at % 3 * 1_000_000_000),
         41..43 => Op::Rename(name, other),
         _ => Op::Remove(name),
     }
@@ -265,6 +271,8 @@ fn perform(images: &Images, op: &Op) -> Result<(), Error> {
         Op::Clone(name, snap, to) => images.clone_image(name, snap, to),
         Op::Flatten(name) => images.flatten(name),
         Op::Optimize(name) => images.optimize(name, 100_000, &mut std::io::sink()),
+        // More than a model's image takes, so that no write is refused.
+        Op::Limit(name, limit) => images.limit(name, LimitChange { used: Some(limit), ..LimitChange::default() }),
         Op::Rename(name, to) => images.rename(name, to),
         Op::Remove(name) => images.remove(name),
     }
@@ -293,6 +301,9 @@ fn same(found: &Model, model: &Model) -> Result<(), String> {
                     bytes.len()
                 ));
             }
+        }
+        if disk.limit != other.limit {
+            return Err(format!("{name} has the limit {}, not {}", other.limit, disk.limit));
         }
         if disk.parent.map(|(_, snap)| snap) != other.parent.map(|(_, snap)| snap) {
             return Err(format!("{name} has another parent"));
@@ -346,7 +357,7 @@ fn images_are_what_was_done_to_them() {
         store.pack().unwrap();
         assert_eq!((store.usage().objects, store.usage().stored + store.usage().deferred), (1, 0), "seed {seed}");
     }
-    assert!(kinds.len() == 12 && kinds.values().all(|n| *n > 50), "{kinds:?}");
+    assert!(kinds.len() == 13 && kinds.values().all(|n| *n > 50), "{kinds:?}");
 }
 
 /// Applies a stream of `export_diff` to what was there before.
