@@ -3,6 +3,8 @@
 //! What was prepared before a commit begins is one group. A group is *kept* when it outlives the process: its data are in zones, its records in the key-value store. It is
 //! *durable* when that was synced. Whoever needs either does it for all, or waits for whoever does. Groups are kept while others are made durable.
 //!
+//! Whoever syncs a group writes the data of the next one before: one flush covers both. So where groups follow each other, each takes one flush; a group alone that has data takes two.
+//!
 //! Records name flushed bytes only: a key-value store may have them in memory that outlives both this process and a drive that lost its power. A zone is given back only after the
 //! records that dropped its last blob are durable.
 
@@ -16,6 +18,7 @@ use crate::pack::{Known, todo, unreadable};
 use crate::right::Taken;
 use crate::table::{Sums, Zone, zone_key};
 use imbrex_device::{Code, Error, Result, ZoneId};
+use imbrex_zones::Ticket;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The right to commit or to sync; given back when dropped.
@@ -51,6 +54,29 @@ struct Group {
     /// And the sums.
     sums: Sums,
 }
+
+/// What a group has written for its data.
+struct GroupData {
+    placed: Vec<Placed>,
+    /// There was no room for these.
+    left: Vec<Todo>,
+    /// The flush that makes the others durable.
+    flush: Option<Ticket>,
+    /// Records of blobs that earlier groups have deferred, or that move.
+    known: Known,
+    packs: bool,
+    /// Some of what is deferred cannot be read.
+    unread: bool,
+}
+
+/// A group of which no record names the data yet.
+struct Written {
+    group: Group,
+    data: GroupData,
+}
+
+/// Those who wait for a group wait for at most so many bytes of the next one.
+const AHEAD: u64 = 8 << 20;
 
 /// What a group does beside its own.
 pub(crate) enum Also {
@@ -91,8 +117,16 @@ impl Core {
         match leading {
             Ok(done) => done,
             Err(taken) => {
-                let _leading = Leading(self, taken);
-                self.keep_quietly(group).and_then(|()| self.sync_kept())
+                let leading = Leading(self, taken);
+                self.keep_quietly(group)?;
+                let ahead = self.sync_kept()?;
+                drop(leading);
+                // Whoever waits for these groups has its own error.
+                ahead.into_iter().for_each(|(leading, next)| {
+                    _ = self.name(next);
+                    drop(leading);
+                });
+                Ok(())
             }
         }
     }
@@ -133,8 +167,8 @@ impl Core {
         }
     }
 
-    /// What is kept is durable. By who has the right to sync.
-    fn sync_kept(&self) -> Result<()> {
+    /// What is kept is durable. By who has the right to sync. Returns the next group, if its data were written meanwhile, and the right to commit.
+    fn sync_kept(&self) -> Result<Option<(Leading<'_>, Written)>> {
         let kept = {
             let state = self.state();
             if let Some(error) = &state.failed {
@@ -142,6 +176,7 @@ impl Core {
             }
             state.kept
         };
+        let ahead = self.write_ahead()?;
         if let Err(error) = self.kv.sync() {
             self.fail(&error, kept);
             return Err(error);
@@ -155,7 +190,22 @@ impl Core {
         };
         self.tenant.free(&free, kept);
         lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Ok(()))));
-        Ok(())
+        Ok(ahead)
+    }
+
+    /// Writes the data of the group that gathers, before the flush of the one before: that covers both. `None`: there are none, or too many for those who wait, or somebody else commits.
+    fn write_ahead(&self) -> Result<Option<(Leading<'_>, Written)>> {
+        let Some(taken) = self.committing.try_take() else { return Ok(None) };
+        let leading = Leading(self, taken);
+        let may = {
+            let state = self.state();
+            let some = !state.fresh.is_empty() && state.room.gathered * BLOCK <= AHEAD;
+            some && !state.starved && !self.packs(state.sums, &state)
+        };
+        if !may {
+            return Ok(None);
+        }
+        Ok(Some((leading, self.write(Also::Nothing)?)))
     }
 
     /// Nothing becomes durable from here on.
@@ -211,6 +261,12 @@ impl Core {
 
     /// Returns how many blocks have moved.
     fn commit_one(&self, also: Also) -> Result<u64> {
+        let written = self.write(also)?;
+        self.name(written)
+    }
+
+    /// Writes the data of what has gathered, which is a group from here on.
+    fn write(&self, also: Also) -> Result<Written> {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
         }
@@ -218,17 +274,25 @@ impl Core {
             Also::Move(todo) => todo.first().and_then(|todo| todo.from).map(|from| from.zone),
             _ => None,
         });
-        let number = group.number;
-        let more = (group.sums.deferred.max(0) as u64).saturating_sub(self.state().unpackable);
         let also = match also {
-            Also::Nothing if more > 0 && more * BLOCK >= self.options.pack_from => Also::Pack,
+            Also::Nothing if self.packs(group.sums, &self.state()) => Also::Pack,
             also => also,
         };
-        let done = self.write_group(&mut group, also);
-        if let Err(error) = &done {
-            self.fail(error, number);
-        }
-        done
+        let number = group.number;
+        let written = self.write_group(&mut group, also).map(|data| Written { group, data });
+        written.inspect_err(|error| self.fail(error, number))
+    }
+
+    /// Whether so much is deferred that a commit packs it.
+    fn packs(&self, sums: Sums, state: &State) -> bool {
+        let more = (sums.deferred.max(0) as u64).saturating_sub(state.unpackable);
+        more > 0 && more * BLOCK >= self.options.pack_from
+    }
+
+    /// Flushes the data of a group, and writes the records that name them: it is kept. Returns how many blocks have moved.
+    fn name(&self, Written { mut group, data }: Written) -> Result<u64> {
+        let kept = self.name_group(&mut group, data);
+        kept.inspect_err(|error| self.fail(error, group.number))
     }
 
     /// What has gathered is a group from here on, and the next one gathers.
@@ -254,20 +318,26 @@ impl Core {
         }
     }
 
-    fn write_group(&self, group: &mut Group, also: Also) -> Result<u64> {
+    fn write_group(&self, group: &mut Group, also: Also) -> Result<GroupData> {
         if std::mem::take(&mut self.state().starved) {
             self.close_idle();
         }
         let mut todo = self.fresh_of(group)?;
-        let pack = matches!(also, Also::Pack);
+        let packs = matches!(also, Also::Pack);
         let (known, unread) = match also {
             Also::Nothing => (Known::new(), false),
             Also::Pack => self.deferred(group.number, &mut todo)?,
             Also::Move(moves) => (self.of_kv(moves, &mut todo)?, false),
         };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
-        if !placed.is_empty() {
-            self.flush_data(group.number)?;
+        let flush = (!placed.is_empty()).then(|| self.data_written(group.number));
+        Ok(GroupData { placed, left, flush, known, packs, unread })
+    }
+
+    fn name_group(&self, group: &mut Group, data: GroupData) -> Result<u64> {
+        let GroupData { placed, left, flush, known, packs, unread } = data;
+        if let Some(flush) = flush {
+            self.flush_data(group.number, flush)?;
         }
         let moved;
         let changes = {
@@ -276,7 +346,7 @@ impl Core {
             let mut state = self.state();
             let state = &mut *state;
             moved = self.place(state, group, &placed, &known)?;
-            if pack {
+            if packs {
                 let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
                 state.unpackable = if lacks_room || unread { state.sums.deferred.max(0) as u64 } else { 0 };
             }

@@ -29,6 +29,11 @@ impl Right {
         taken
     }
 
+    /// Takes it where nobody has it.
+    pub fn try_take(&self) -> Option<Taken<'_>> {
+        (!std::mem::replace(&mut *lock(&self.taken), true)).then(|| Taken(self))
+    }
+
     /// Waits until this is so, or for the right, which is an error here. Is asked again each time somebody has given the right back.
     pub fn take_unless<T>(&self, so: impl Fn() -> Option<T>) -> Result<T, Taken<'_>> {
         let mut taken = lock(&self.taken);

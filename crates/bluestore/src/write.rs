@@ -8,7 +8,7 @@ use crate::lock::lock;
 use crate::run::{A_BLOCK, MOST, RunHeader, RunPiece, header_blocks};
 use crate::table::Zone;
 use imbrex_device::{Cause, Code, Fault, Result, Tag};
-use imbrex_zones::{OpenZone, Urgency, ZoneHeader};
+use imbrex_zones::{OpenZone, Ticket, Urgency, ZoneHeader};
 
 /// What the header of the store's zones says of their content.
 const KIND: u8 = 1;
@@ -42,11 +42,15 @@ impl Core {
         Ok((placed, left))
     }
 
-    /// All that was written so far is durable.
-    pub fn flush_data(&self, group: u64) -> Result<()> {
-        let volume = self.tenant.volume();
+    /// All that was written so far is this group's. Returns the flush that makes it durable.
+    pub fn data_written(&self, group: u64) -> Ticket {
         self.data.records.group_written(group);
-        volume.durable(volume.ticket(), Tag::new(Cause::UserWrite))?;
+        self.tenant.volume().ticket()
+    }
+
+    /// What a group has written is durable.
+    pub fn flush_data(&self, group: u64, flush: Ticket) -> Result<()> {
+        self.tenant.volume().durable(flush, Tag::new(Cause::UserWrite))?;
         self.data.records.group_durable(group);
         Ok(())
     }

@@ -4,13 +4,13 @@ mod support;
 
 use imbrex_bluestore::{
     BlueStore, Change, CollectionId, Family, Hint, KeyValue, MAX_ATTRIBUTE, MAX_NAME, MAX_OBJECT, NAME, ObjectId,
-    Options, Pair, Transaction,
+    Options, Pair, Ticket, Transaction,
 };
 use imbrex_device::{Code, Drive, Result};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex, mpsc};
-use support::{MapStore, config, content, format, open, open_with, options};
+use support::{Hook, MapStore, config, content, format, open, open_hooked, open_with, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 
@@ -152,6 +152,46 @@ fn a_commit_of_short_writes_is_one_write_and_one_flush_and_one_of_long_ones_two_
             "{len}"
         );
     }
+}
+
+/// While records of a group are written a transaction comes, so many times. They are told of their tickets.
+fn follow(store: &BlueStore, hook: &Hook, n: u8, told: mpsc::Sender<Ticket>) {
+    let Some(less) = n.checked_sub(1) else { return };
+    let (again, of) = (hook.clone(), store.clone());
+    hook.set_outside_gets(0, move || {
+        let mut next = Transaction::new();
+        next.write(ALL, &id("a"), u64::from(n) << 20, &content(100_000, n));
+        told.send(of.queue(next).unwrap()).unwrap();
+        follow(&of, &again, less, told);
+    });
+}
+
+#[test]
+fn groups_of_long_writes_that_follow_each_other_take_one_flush_each() {
+    let (emulator, drive, store) = new_store(&large(), options());
+    drop(store);
+    let (store, hook) = open_hooked(&drive, Exec::Inline, options()).unwrap();
+    // Its first zones are there.
+    does(&store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 8))).unwrap();
+    let (told, tickets) = mpsc::channel();
+    follow(&store, &hook, 5, told);
+    let before = emulator.stats().flushes;
+    does(&store, |t| _ = t.write(ALL, &id("a"), 0, &content(100_000, 9))).unwrap();
+    assert_eq!(emulator.stats().flushes - before, 2, "its data, and its records with the data of the next one");
+    for n in 0..5 {
+        let before = emulator.stats().flushes;
+        store.wait(tickets.try_recv().unwrap()).unwrap();
+        assert_eq!(emulator.stats().flushes - before, 1, "{n}");
+    }
+    assert!(tickets.try_recv().is_err());
+    // Nothing was written that is not durable.
+    drop((store, drive));
+    let drive = Drive { device: Arc::new(emulator.after_power_loss(1).unwrap()), survivor: None };
+    let store = open(&drive, Exec::Inline).unwrap();
+    for n in 1..6 {
+        assert!(store.read(ALL, &id("a"), u64::from(n) << 20, 100_000).unwrap() == content(100_000, n), "{n}");
+    }
+    fine(&store);
 }
 
 #[test]
