@@ -23,12 +23,12 @@ use crate::rounds::Rounds;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
-use imbrex_zones::clean::Cleaner;
+use imbrex_zones::clean::{Cleaner, Goal, Load, Waits};
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a store works.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ pub struct Options {
     pub near_full: u8,
     /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
     pub full: u8,
+    /// Cleaning in the background makes what users wait for so many times longer on average, and no more, as long as zones do not run short.
+    pub max_slowdown: f64,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
@@ -75,6 +77,7 @@ impl Default for Options {
             compression: Compression::Off,
             near_full: 85,
             full: 95,
+            max_slowdown: 1.5,
             attended: false,
             repair: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
@@ -224,6 +227,8 @@ pub(crate) struct Core {
     pub syncing: Right,
     pub telling: Mutex<Telling>,
     pub cleaner: Cleaner,
+    /// What users wait for, and which of it cleaning touched.
+    load: Load,
     pub cleaning: Mutex<Memory>,
     /// What was read once more.
     pub again: Again,
@@ -276,6 +281,7 @@ impl Core {
             syncing: Right::default(),
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
+            load: Load::default(),
             cleaning: Mutex::default(),
             again: Again::after(rounds.again),
             reads: AtomicU64::new(0),
@@ -288,6 +294,29 @@ impl Core {
 
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Does what a user waits for. The throttle of the cleaner is told how long it took.
+    pub fn measured<T>(&self, what: Waits, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (begun, began) = (self.load.begun(), Instant::now());
+        let done = work()?;
+        self.load.ended(begun, what, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Ok(done)
+    }
+
+    /// Cleans as much as the throttle allows. Returns how long to rest then; `None`: nothing is to be done, or to be gained.
+    ///
+    /// # Errors
+    /// As [`Core::clean`].
+    pub fn clean_a_step(&self) -> Result<Option<Duration>> {
+        if !self.cleaner.is_due() {
+            return Ok(None);
+        }
+        let most = self.tenant.volume().least_capacity();
+        self.cleaner.pace(self.options.max_slowdown, &self.load, |bytes| {
+            let cleaned = self.clean(Goal::Rest, bytes.min(most))?;
+            Ok(cleaned.gained().then_some(cleaned.moved))
+        })
     }
 
     /// Whether all is durable. To be asked by who has the right to prepare: then it stays so.

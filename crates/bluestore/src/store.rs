@@ -3,7 +3,6 @@
 use crate::apply;
 use crate::blob::BLOCK;
 use crate::check::{self, Report};
-use crate::cleaning::STEP;
 use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
 use crate::counts;
@@ -19,9 +18,10 @@ use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
 use imbrex_device::{Code, Error, Fault, Result, Written, Zone as DriveZone, ZoneId};
-use imbrex_zones::clean::Goal;
+use imbrex_zones::clean::{Goal, Waits};
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The tenant's name in the label.
 pub const NAME: &str = "bluestore";
@@ -241,10 +241,10 @@ impl BlueStore {
     /// # Errors
     /// Those of [`BlueStore::wait`].
     pub fn wait_for(&self, ticket: Ticket, what: Survives) -> Result<()> {
-        match what {
+        self.0.measured(Waits::Append, || match what {
             Survives::Process => self.0.keep(ticket.0),
             Survives::Power => self.0.commit(ticket.0),
-        }
+        })
     }
 
     /// Makes the changes, and returns when they are durable.
@@ -290,16 +290,13 @@ impl BlueStore {
         Ok(self.0.clean(Goal::Ahead, most)?.moved)
     }
 
-    /// Cleans a step where fewer zones are free than shall be, for somebody who has nothing else to do. Returns how many bytes have moved; `None`: there was nothing to do.
+    /// Cleans a little where fewer zones are free than shall be, for somebody who has nothing else to do. Returns how long to rest then, so that users wait no longer than
+    /// [`Options::max_slowdown`] says; `None`: there was nothing to do.
     ///
     /// # Errors
     /// Those of [`BlueStore::wait`].
-    pub fn clean_a_step(&self) -> Result<Option<u64>> {
-        if !self.0.cleaner.is_due() {
-            return Ok(None);
-        }
-        let cleaned = self.0.clean(Goal::Rest, STEP)?;
-        Ok(cleaned.gained().then_some(cleaned.moved))
+    pub fn clean_a_step(&self) -> Result<Option<Duration>> {
+        self.0.clean_a_step()
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -311,7 +308,7 @@ impl BlueStore {
     /// # Errors
     /// `NotFound`; `Corrupt` where bytes are not those that were written; `InvalidArgument` for more than a GiB at once; those of the drive.
     pub fn read(&self, collection: CollectionId, object: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.0.read_object(collection, object, offset, len)
+        self.0.measured(Waits::Read, || self.0.read_object(collection, object, offset, len))
     }
 
     /// What is known of an object.

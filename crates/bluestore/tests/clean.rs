@@ -359,3 +359,30 @@ fn a_callback_that_queues_while_somebody_cleans_does_not_wait_for_itself() {
     let report = store.check(true).unwrap();
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
+
+#[test]
+fn whoever_cleans_in_the_background_rests_for_users_and_for_nobody_else() {
+    let drive = drive(96);
+    let store = open_with(&drive, Exec::Inline, Options { attended: true, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    // Half of each object dies at once, so that there is something to gain in each zone.
+    let mut until_due = |commits: bool| {
+        for _ in 0..10_000 {
+            let (mut write, object) = (Transaction::new(), object(rng.random_range(0..220)));
+            write.write(ALL, &object, 0, &content(512 << 10, rng.random()));
+            let ticket = store.queue(std::mem::take(write.zero(ALL, &object, 0, 256 << 10))).unwrap();
+            if commits {
+                store.wait(ticket).unwrap();
+            }
+            if let Some(rest) = store.clean_a_step().unwrap() {
+                return rest;
+            }
+        }
+        panic!("nothing was to be cleaned: {:?}", store.usage());
+    };
+    assert!(!until_due(true).is_zero(), "users have committed");
+    assert!(until_due(false).is_zero(), "nobody has waited for anything");
+    assert!(!until_due(true).is_zero(), "users are there again");
+}

@@ -52,6 +52,8 @@ pub(crate) struct Chores {
     looked: Option<Instant>,
     /// What users had done when it looked last.
     activity: u64,
+    /// Nothing is cleaned before; `None`: there was nothing to do.
+    rests_until: Option<Instant>,
 }
 
 impl Engine for ObjectStore {
@@ -68,6 +70,7 @@ impl Engine for ObjectStore {
         }),
         ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
+        ("max-slowdown", |o, given| given.number(1.05..=100.0).map(|factor| o.store.max_slowdown = factor)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
         ("repair", |o, given| given.on().map(|on| o.store.repair = on)),
         ("scrub", |o, given| {
@@ -137,22 +140,16 @@ impl Engine for ObjectStore {
 
     /// Cleans. Now and then it makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look. Then it scrubs.
     fn chore(&self, chores: &mut Chores) -> Option<Rest> {
-        let began = Instant::now();
-        let cleaned = self.store.clean_a_step().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cleaning failed");
-            None
-        });
-        if cleaned.is_none() && chores.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            chores.looked = Some(began);
+        if chores.rests_until.is_none_or(|until| until <= Instant::now()) {
+            chores.rests_until = self.clean().map(|rest| Instant::now() + rest);
+        }
+        if chores.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            chores.looked = Some(Instant::now());
             self.look_after(chores)?;
         }
-        let scrubbed = self.scrub(chores);
-        let time = match (cleaned, scrubbed) {
-            // Users have the drive for as long as the cleaner had it.
-            (Some(_), _) => began.elapsed(),
-            (None, Some(took)) => took * pace::REST,
-            (None, None) => LOOK,
-        };
+        let rest = self.scrub(chores).map_or(LOOK, |took| took * pace::REST);
+        let until = chores.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let time = until.map_or(rest, |until| until.min(rest));
         Some(Rest { time, until_rung: false })
     }
 
@@ -167,6 +164,14 @@ impl Engine for ObjectStore {
 }
 
 impl ObjectStore {
+    /// Cleans a little. How long to rest then; `None`: there was nothing to do.
+    fn clean(&self) -> Option<Duration> {
+        self.store.clean_a_step().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cleaning failed");
+            None
+        })
+    }
+
     /// What waits goes on. `None`: the store takes no more.
     fn look_after(&self, chores: &mut Chores) -> Option<()> {
         let Usage { deferred, uncounted, .. } = self.store.usage();
