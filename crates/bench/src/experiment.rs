@@ -26,6 +26,7 @@ mod group_commit_delay;
 mod hdd_tuning;
 mod hosts;
 mod images;
+mod images_paced;
 mod interleave;
 mod kernel_amplification;
 mod kernel_chunks;
@@ -54,6 +55,7 @@ mod running;
 mod sample;
 pub mod sensitivity;
 mod store_cpu;
+mod store_objects;
 pub mod streams;
 #[cfg(test)]
 mod throttled;
@@ -227,7 +229,9 @@ pub const ALL: &[Experiment] = &[
     kv_gear::EXPERIMENT,
     kv_smrdb::EXPERIMENT,
     store_cpu::EXPERIMENT,
+    store_objects::EXPERIMENT,
     images::EXPERIMENT,
+    images_paced::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -4,7 +4,8 @@
 //! What is scaled: the number of zones, the drive's cache, and the memory of the store. An operation keeps its size, and the mechanics are real.
 
 use super::hosts::{Disk, conventional_twin};
-use super::kv_store::{CACHE, DRIVE, MEMTABLE, MIB, Store as Scaled, ZONE, ZONES};
+pub(super) use super::kv_store::DRIVE;
+use super::kv_store::{CACHE, MEMTABLE, MIB, Store as Scaled, ZONE, ZONES};
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
@@ -32,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 /// A write of the load, and a read in order.
 const LONG: u64 = MIB;
 /// Commands at a conventional disk, where nothing is flushed.
@@ -41,7 +42,7 @@ const DEPTH: usize = 256;
 const BATCH: u64 = 32;
 const READS: u64 = 20_000;
 /// Per cent of the drive that are some 80 of the zones that data have: labels, metadata, and what the two keep free take the others.
-const FULL: u64 = 75;
+pub(super) const FULL: u64 = 75;
 /// Memory of `image optimize` at full size.
 const OPTIMIZE: u64 = 4 << 30;
 
@@ -57,7 +58,7 @@ enum What {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+pub(super) enum Before {
     /// Nothing was written, and the image takes as much of the drive as with [`Before::Full`].
     Empty,
     /// Written in order.
@@ -95,7 +96,7 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
 }
 
 /// Bytes of the drive.
-fn bytes(options: &Options) -> u64 {
+pub(super) fn bytes(options: &Options) -> u64 {
     u64::from(ZONES) * ZONE / u64::from(options.scale) / if options.short { 4 } else { 1 }
 }
 
@@ -124,39 +125,44 @@ fn drives(options: &Options) -> Result<[Config; 2], Stop> {
     Ok([drive, twin])
 }
 
-struct Side {
-    drive: Emulator,
+/// Options of a store of so many zones less than a whole drive has.
+pub(super) fn store_options(options: &Options, exec: Exec) -> StoreOptions {
+    let scale = u64::from(options.scale);
+    let metadata = imbrex_kv::Options {
+        memtable_bytes: (MEMTABLE / scale) as usize,
+        cache_bytes: CACHE / scale,
+        ..imbrex_kv::Options::default()
+    };
+    let survivor_bytes = (3 * MEMTABLE / scale).max(16 * MIB) as usize;
+    let volume = VolumeOptions { exec, survivor_bytes, ..VolumeOptions::default() };
+    StoreOptions { metadata, volume, ..StoreOptions::default() }
+}
+
+/// An image on a drive.
+pub(super) struct Side {
+    pub(super) drive: Emulator,
     store: Store,
     images: Images,
-    image: Image,
+    pub(super) image: Image,
     random: ChaCha8Rng,
     noise: Vec<u8>,
-    size: u64,
+    /// Bytes of the image.
+    pub(super) size: u64,
     writes: u64,
 }
 
 impl Side {
-    fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
+    pub(super) fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
         let percent = match before {
             Before::Empty => FULL,
             Before::Loaded(percent) | Before::Random(percent) => percent,
         };
-        let (size, scale) = (part(options, percent), u64::from(options.scale));
+        let size = part(options, percent);
         let drive = Emulator::memory(&drives(options)?[0]).map_err(why)?;
         drive.keep_own_time(Pace::Account).map_err(why)?;
         let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
         Store::format(&handle, Some([7; 16]), false).map_err(why)?;
-        let metadata = imbrex_kv::Options {
-            memtable_bytes: (MEMTABLE / scale) as usize,
-            cache_bytes: CACHE / scale,
-            ..imbrex_kv::Options::default()
-        };
-        let volume = VolumeOptions {
-            exec: Exec::Inline,
-            survivor_bytes: (3 * MEMTABLE / scale).max(16 * MIB) as usize,
-            ..VolumeOptions::default()
-        };
-        let store = Store::open(handle, StoreOptions { metadata, volume, ..StoreOptions::default() }).map_err(why)?;
+        let store = Store::open(handle, store_options(options, Exec::Inline)).map_err(why)?;
         let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
         images.create("image", size).map_err(why)?;
         let image = images.image("image", false).map_err(why)?;
