@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| ROWS.iter().map(|(name, _)| (*name).to_owned()).collect(),
     extra: super::NONE,
-    needs: |_| Needs { work: 0, memory: 12 << 30 },
+    needs: |_| Needs { work: 0, memory: 16 << 30 },
     run,
 };
 
@@ -71,7 +71,8 @@ fn object(number: u64) -> ObjectId {
 struct Side {
     drive: Emulator,
     survivor: Arc<HeapSurvivor>,
-    store: Store,
+    /// `None`: it could not be opened again.
+    store: Option<Store>,
     /// Objects that were made.
     made: u64,
 }
@@ -96,7 +97,7 @@ impl Side {
         let mut all = Transaction::new();
         all.create_collection(ALL, 0);
         store.commit(all).map_err(why)?;
-        Ok(Side { drive, survivor, store, made: 0 })
+        Ok(Side { drive, survivor, store: Some(store), made: 0 })
     }
 
     fn elapsed(&self) -> f64 {
@@ -120,11 +121,13 @@ impl Side {
                 if let Some(old) = self.made.checked_sub(3000) {
                     one.omap_remove(ALL, &log, &[&old.to_be_bytes()]);
                 }
-                last = Some(self.store.queue(one).map_err(why)?);
+                last = Some(self.store()?.queue(one).map_err(why)?);
                 self.made += 1;
                 done += 1;
             }
-            last.map_or(Ok(()), |ticket| self.store.wait(ticket)).map_err(why)?;
+            if let Some(ticket) = last {
+                self.store()?.wait(ticket).map_err(why)?;
+            }
             let window = ((self.elapsed() - begun) / WINDOW) as usize;
             windows.resize(windows.len().max(window + 1), 0);
             windows[window] += at_once;
@@ -141,7 +144,7 @@ impl Side {
     fn list(&self) -> Result<u64, Stop> {
         let (mut count, mut next) = (0, None);
         loop {
-            let page = self.store.list(ALL, next.as_ref(), 1000).map_err(why)?;
+            let page = self.store()?.list(ALL, next.as_ref(), 1000).map_err(why)?;
             count += page.all.len() as u64;
             next = page.next;
             if next.is_none() {
@@ -153,22 +156,30 @@ impl Side {
     fn does(&self, what: impl FnOnce(&mut Transaction)) -> Result<(), Stop> {
         let mut transaction = Transaction::new();
         what(&mut transaction);
-        self.store.commit(transaction).map_err(why)
+        self.store()?.commit(transaction).map_err(why)
+    }
+
+    fn store(&self) -> Result<&Store, Stop> {
+        self.store.as_ref().ok_or_else(|| "no store".into())
     }
 
     /// The process dies, or the drive loses its power as well; and the store is opened again. Returns the seconds of the drive and of the wall.
-    fn opened(&self, killed: bool) -> Result<(f64, f64), Stop> {
-        let (drive, survivor) = match killed {
-            true => (self.drive.fork().map_err(why)?, Some(Arc::new(self.survivor.snapshot()))),
-            false => (self.drive.after_power_loss(1).map_err(why)?, None),
-        };
-        drive.keep_own_time(Pace::Account).map_err(why)?;
-        let elapsed = || drive.time().map_or(0.0, |time| time.elapsed);
-        let (before, begun) = (elapsed(), Instant::now());
-        let survivor = survivor.map(|survivor| survivor as Arc<dyn imbrex_device::Survivor>);
-        let store = Store::open(Drive { device: Arc::new(drive.clone()), survivor }, options()).map_err(why)?;
-        let took = (elapsed() - before, begun.elapsed().as_secs_f64());
-        match store.usage().objects >= self.made {
+    fn opens(&mut self, killed: bool) -> Result<(f64, f64), Stop> {
+        let kept = if killed { self.survivor.snapshot() } else { HeapSurvivor::default() };
+        if !killed {
+            self.drive.faults().lose_power_by(true, 1).map_err(why)?;
+        }
+        // What a store does that is closed does not come to the drive.
+        self.drive.faults().host_full(true);
+        drop(self.store.take());
+        self.drive.faults().host_full(false);
+        self.survivor = Arc::new(kept);
+        let handle = Drive { device: Arc::new(self.drive.clone()), survivor: Some(self.survivor.clone()) };
+        let (before, begun) = (self.elapsed(), Instant::now());
+        let store = self.store.insert(Store::open(handle, options()).map_err(why)?);
+        let objects = store.usage().objects;
+        let took = (self.elapsed() - before, begun.elapsed().as_secs_f64());
+        match objects >= self.made {
             true => Ok(took),
             false => Err("objects are gone that were durable; look into that first".into()),
         }
@@ -214,7 +225,7 @@ impl Side {
                 1
             }
             What::Opens(killed) => {
-                let (seconds, wall) = self.opened(killed)?;
+                let (seconds, wall) = self.opens(killed)?;
                 figures.extend([("seconds of the drive", seconds), ("seconds of the wall, of one thread", wall)]);
                 1
             }
@@ -247,7 +258,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             if side.is_none() {
                 side = Some(Side::new()?);
             }
-            side.as_mut().map_or_else(|| Err("no store".into()), |side: &mut Side| side.row(*what, run))
+            side.as_mut().map_or_else(|| Err("no drive".into()), |side: &mut Side| side.row(*what, run))
         })?;
     }
     let goals: [(&str, &str, f64, fn(f64) -> f64); 4] = [
