@@ -308,6 +308,7 @@ impl Core {
         };
         if !changes.is_empty() {
             self.kv.write(&changes)?;
+            self.cache.forget(&changes);
         }
         self.end(group);
         Ok(moved)

@@ -10,6 +10,7 @@
 
 use crate::again::Again;
 use crate::blob::{BLOCK, Blob, BlobId};
+use crate::cached::Cache;
 use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
@@ -17,13 +18,14 @@ use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::lock::lock;
-use crate::onode::Onode;
+use crate::onode::{Onode, Span, span_key};
 use crate::right::{Right, Taken};
 use crate::rounds::Rounds;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::Cleaner;
+use imbrex_zones::helpers::Helpers;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -47,6 +49,8 @@ pub struct Options {
     pub near_full: u8,
     /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
     pub full: u8,
+    /// Bytes of memory for decoded records of objects, extents and blobs.
+    pub cache: u64,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
@@ -75,6 +79,7 @@ impl Default for Options {
             compression: Compression::Off,
             near_full: 85,
             full: 95,
+            cache: 16 << 20,
             attended: false,
             repair: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
@@ -131,6 +136,11 @@ impl Deferred {
         if let Some((_, old)) = self.bytes.insert(id, (group, bytes)) {
             self.len -= old.len() as u64;
         }
+    }
+
+    /// Those of a blob, if they are kept.
+    pub fn get(&self, id: BlobId) -> Option<&Arc<AlignedBuf>> {
+        self.bytes.get(&id).map(|(_, bytes)| bytes)
     }
 
     /// Nobody needs those of a blob any more.
@@ -216,6 +226,7 @@ pub(crate) struct Telling {
 pub(crate) struct Core {
     pub tenant: Tenant,
     pub kv: Arc<dyn KeyValue>,
+    pub cache: Cache,
     pub options: Options,
     pub data: Data,
     state: Mutex<State>,
@@ -225,6 +236,8 @@ pub(crate) struct Core {
     pub telling: Mutex<Telling>,
     pub cleaner: Cleaner,
     pub cleaning: Mutex<Memory>,
+    /// Threads that help those who read.
+    pub helpers: Helpers,
     /// What was read once more.
     pub again: Again,
     /// Reads of objects since the opening.
@@ -268,6 +281,7 @@ impl Core {
         Core {
             tenant: tenant.clone(),
             kv,
+            cache: Cache::new(options.cache),
             options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
             data: Data::new(tenant),
             state: Mutex::new(state),
@@ -277,6 +291,7 @@ impl Core {
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             cleaning: Mutex::default(),
+            helpers: Helpers::default(),
             again: Again::after(rounds.again),
             reads: AtomicU64::new(0),
             saved: rounds.read.into(),
@@ -362,9 +377,13 @@ impl Core {
         }
     }
 
-    pub fn onode(&self, key: &[u8]) -> Result<Option<Onode>> {
-        let Some(bytes) = self.get(Family::Onodes, key)? else { return Ok(None) };
-        Onode::decode(&bytes).map(Some).ok_or_else(|| self.corrupt("an object's record"))
+    pub fn onode(&self, key: &[u8]) -> Result<Option<Arc<Onode>>> {
+        self.look_up(key)
+    }
+
+    /// Extents of a span that is not the first.
+    pub fn span(&self, onode: u64, span: u64) -> Result<Arc<Span>> {
+        Ok(self.look_up(&span_key(onode, span))?.unwrap_or_default())
     }
 
     /// Whether a blob's record would have to be read from the drive.
@@ -376,12 +395,11 @@ impl Core {
                 return false;
             }
         }
-        self.kv.get_would_read(Family::Blobs, &key)
+        !self.cache.has(Family::Blobs, &key) && self.kv.get_would_read(Family::Blobs, &key)
     }
 
-    pub fn blob(&self, id: BlobId) -> Result<Option<Blob>> {
-        let Some(bytes) = self.get(Family::Blobs, &id.key())? else { return Ok(None) };
-        Blob::decode(&bytes).map(Some).ok_or_else(|| self.corrupt(format!("the record of {id}")))
+    pub fn blob(&self, id: BlobId) -> Result<Option<Arc<Blob>>> {
+        self.look_up(&id.key())
     }
 
     /// A blob's record, if it is there and can be read.
@@ -391,7 +409,7 @@ impl Core {
                 tracing::error!(%error, %id, "the record of a blob cannot be read");
                 Ok(None)
             }
-            blob => blob,
+            blob => Ok(blob?.map(Arc::unwrap_or_clone)),
         }
     }
 
