@@ -114,10 +114,22 @@ impl Blob {
 
     /// The blocks that stand for what is stored of all of it, or of a part where it is not compressed; `None`: they make no sense.
     pub fn unpack(&self, stored: AlignedBuf) -> Option<AlignedBuf> {
-        match self.codec {
-            Compression::Off => Some(stored),
-            codec => decompress(codec, &stored, self.named),
-        }
+        if self.is_compressed() { self.decompressed(&stored) } else { Some(stored) }
+    }
+
+    /// Whether what is stored stands for other bytes.
+    pub fn is_compressed(&self) -> bool {
+        self.codec != Compression::Off
+    }
+
+    /// The blocks that stored ones stand for, of one that is compressed; `None`: they make no sense.
+    pub fn decompressed(&self, stored: &[u8]) -> Option<AlignedBuf> {
+        decompress(self.codec, stored, self.named)
+    }
+
+    /// Whether it has these blocks, which extents may name.
+    pub fn has(&self, first: u32, blocks: u32) -> bool {
+        u64::from(first) + u64::from(blocks) <= u64::from(self.named) && blocks > 0
     }
 
     /// Which stored blocks have these.
@@ -180,6 +192,11 @@ impl Blob {
     /// Blocks that live and die together, of those that extents name.
     pub fn together(&self) -> u32 {
         if self.codec == Compression::Off { 1 << self.grain } else { self.named }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        size_of::<Blob>() + self.pieces.len() * size_of::<Piece>() + self.sums.len() * size_of::<u32>()
     }
 
     /// Blocks of a grain, as a power of two.

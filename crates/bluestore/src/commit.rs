@@ -378,6 +378,7 @@ impl Core {
         };
         if !changes.is_empty() {
             self.kv.write(&changes)?;
+            self.cache.forget(&changes);
         }
         self.end(group);
         Ok(moved)

@@ -10,6 +10,7 @@
 
 use crate::again::Again;
 use crate::blob::{BLOCK, Blob, BlobId};
+use crate::cached::Cache;
 use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
@@ -17,13 +18,14 @@ use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::lock::lock;
-use crate::onode::Onode;
+use crate::onode::{Onode, Span, span_key};
 use crate::right::{Right, Taken};
 use crate::rounds::Rounds;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::{Cleaner, Goal, Load, Waits};
+use imbrex_zones::helpers::Helpers;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -49,6 +51,8 @@ pub struct Options {
     pub full: u8,
     /// Cleaning in the background makes what users wait for so many times longer on average, and no more, as long as zones do not run short.
     pub max_slowdown: f64,
+    /// Bytes of memory for decoded records of objects, extents and blobs.
+    pub cache: u64,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
@@ -78,6 +82,7 @@ impl Default for Options {
             near_full: 85,
             full: 95,
             max_slowdown: 1.5,
+            cache: 16 << 20,
             attended: false,
             repair: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
@@ -134,6 +139,11 @@ impl Deferred {
         if let Some((_, old)) = self.bytes.insert(id, (group, bytes)) {
             self.len -= old.len() as u64;
         }
+    }
+
+    /// Those of a blob, if they are kept.
+    pub fn get(&self, id: BlobId) -> Option<&Arc<AlignedBuf>> {
+        self.bytes.get(&id).map(|(_, bytes)| bytes)
     }
 
     /// Nobody needs those of a blob any more.
@@ -219,6 +229,7 @@ pub(crate) struct Telling {
 pub(crate) struct Core {
     pub tenant: Tenant,
     pub kv: Arc<dyn KeyValue>,
+    pub cache: Cache,
     pub options: Options,
     pub data: Data,
     state: Mutex<State>,
@@ -230,6 +241,8 @@ pub(crate) struct Core {
     /// What users wait for, and which of it cleaning touched.
     load: Load,
     pub cleaning: Mutex<Memory>,
+    /// Threads that help those who read.
+    pub helpers: Helpers,
     /// What was read once more.
     pub again: Again,
     /// Reads of objects since the opening.
@@ -273,6 +286,7 @@ impl Core {
         Core {
             tenant: tenant.clone(),
             kv,
+            cache: Cache::new(options.cache),
             options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
             data: Data::new(tenant),
             state: Mutex::new(state),
@@ -283,6 +297,7 @@ impl Core {
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             load: Load::default(),
             cleaning: Mutex::default(),
+            helpers: Helpers::default(),
             again: Again::after(rounds.again),
             reads: AtomicU64::new(0),
             saved: rounds.read.into(),
@@ -391,9 +406,13 @@ impl Core {
         }
     }
 
-    pub fn onode(&self, key: &[u8]) -> Result<Option<Onode>> {
-        let Some(bytes) = self.get(Family::Onodes, key)? else { return Ok(None) };
-        Onode::decode(&bytes).map(Some).ok_or_else(|| self.corrupt("an object's record"))
+    pub fn onode(&self, key: &[u8]) -> Result<Option<Arc<Onode>>> {
+        self.look_up(key)
+    }
+
+    /// Extents of a span that is not the first.
+    pub fn span(&self, onode: u64, span: u64) -> Result<Arc<Span>> {
+        Ok(self.look_up(&span_key(onode, span))?.unwrap_or_default())
     }
 
     /// Whether a blob's record would have to be read from the drive.
@@ -405,12 +424,11 @@ impl Core {
                 return false;
             }
         }
-        self.kv.get_would_read(Family::Blobs, &key)
+        !self.cache.has(Family::Blobs, &key) && self.kv.get_would_read(Family::Blobs, &key)
     }
 
-    pub fn blob(&self, id: BlobId) -> Result<Option<Blob>> {
-        let Some(bytes) = self.get(Family::Blobs, &id.key())? else { return Ok(None) };
-        Blob::decode(&bytes).map(Some).ok_or_else(|| self.corrupt(format!("the record of {id}")))
+    pub fn blob(&self, id: BlobId) -> Result<Option<Arc<Blob>>> {
+        self.look_up(&id.key())
     }
 
     /// A blob's record, if it is there and can be read.
@@ -420,7 +438,7 @@ impl Core {
                 tracing::error!(%error, %id, "the record of a blob cannot be read");
                 Ok(None)
             }
-            blob => blob,
+            blob => Ok(blob?.map(Arc::unwrap_or_clone)),
         }
     }
 

@@ -8,11 +8,11 @@ use crate::core::{Core, is_of_bytes};
 use crate::fragments::Fragments;
 use crate::id::{CollectionId, ObjectId};
 use crate::onode::SPAN;
-use crate::parts::joined;
+use crate::parts::Stand;
 use crate::store::{BlueStore, Survives};
 use crate::transaction::{Act, Transaction};
-use imbrex_device::{AlignedBuf, Cause, Code, Result, ZoneId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use imbrex_device::{AlignedBuf, Cause, Code, Result};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -197,58 +197,29 @@ fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut
 }
 
 fn read(core: &Core, pieces: &[Piece], blobs: &HashMap<BlobId, Blob>) -> Result<Fragments> {
-    let mut zones: BTreeMap<(u32, u32), Vec<&Piece>> = BTreeMap::new();
-    for piece in pieces {
-        zones.entry((piece.place.zone, piece.place.life)).or_default().push(piece);
-    }
+    let stands: Vec<_> = pieces.iter().map(|piece| Stand { place: piece.place, blocks: piece.blocks }).collect();
     let mut found = Fragments::default();
-    for ((zone, life), mut pieces) in zones {
-        if !core.pin(zone, life) {
-            continue;
-        }
-        pieces.sort_by_key(|piece| piece.place.block);
-        let range = |piece: &&Piece| (piece.place.block, piece.place.block + piece.blocks);
-        let read = read_zone(core, zone, (&pieces, joined(pieces.iter().map(range).collect())), blobs, &mut found);
-        core.tenant.unpin(ZoneId(zone));
-        read?;
-    }
-    Ok(found)
-}
-
-/// Reads pieces of a zone that is pinned, which are in order, by these commands.
-fn read_zone(
-    core: &Core,
-    zone: u32,
-    (pieces, parts): (&[&Piece], Vec<(u32, u32)>),
-    blobs: &HashMap<BlobId, Blob>,
-    found: &mut Fragments,
-) -> Result<()> {
-    let mut pieces = pieces.iter().peekable();
-    for part in parts {
-        let bytes = core.read_part(zone, part, Cause::Cleaning);
-        while let Some(piece) = pieces.next_if(|piece| piece.place.block < part.1) {
-            let Some(blob) = blobs.get(&piece.id) else { continue };
-            let from = (piece.place.block - part.0) as usize * BLOCK as usize;
-            let len = piece.blocks as usize * BLOCK as usize;
-            let of = bytes.as_ref().and_then(|bytes| bytes.get(from..from + len));
-            let wanted = (blob, piece.first, piece.blocks);
-            // Alone, since what is damaged is perhaps another's. It stays where it is, where whoever reads it is told.
-            let alone = match of {
-                Some(of) if blob.verify(piece.first, of).is_none() => {
-                    let mut own = AlignedBuf::zeroed(len);
-                    own.copy_from_slice(of);
-                    Ok(Some(own))
-                }
-                Some(_) => core.fetch_again(wanted),
-                None => core.fetch_stored(wanted, None, || Ok(None)),
-            };
-            match alone {
-                Ok(Some(own)) => found.keep((piece.id, piece.first, piece.blocks), blob, own),
-                Ok(None) => {}
-                Err(error) if is_of_bytes(&error) => {}
-                Err(error) => return Err(error),
+    core.each_part(&stands, Cause::Cleaning, |n, of| {
+        let piece = &pieces[n];
+        let Some(blob) = blobs.get(&piece.id) else { return Ok(()) };
+        let wanted = (blob, piece.first, piece.blocks);
+        // Alone, since what is damaged is perhaps another's. It stays where it is, where whoever reads it is told.
+        let alone = match of {
+            Some(of) if blob.verify(piece.first, of).is_none() => {
+                let mut own = AlignedBuf::zeroed(of.len());
+                own.copy_from_slice(of);
+                Ok(Some(own))
             }
+            Some(_) => core.fetch_again(wanted),
+            None => core.fetch_stored(wanted, None, || Ok(None)),
+        };
+        match alone {
+            Ok(Some(own)) => found.keep((piece.id, piece.first, piece.blocks), blob, own),
+            Ok(None) => {}
+            Err(error) if is_of_bytes(&error) => {}
+            Err(error) => return Err(error),
         }
-    }
-    Ok(())
+        Ok(())
+    })?;
+    Ok(found)
 }

@@ -202,7 +202,12 @@ impl<'a> Draft<'a> {
         let key = id.key();
         if !self.objects.contains_key(&key) {
             let found = self.core.onode(&key)?;
-            let object = found.map(|onode| Object { id: id.clone(), onode, spans: BTreeMap::new(), changed: false });
+            let object = found.map(|onode| Object {
+                id: id.clone(),
+                onode: Arc::unwrap_or_clone(onode),
+                spans: BTreeMap::new(),
+                changed: false,
+            });
             self.objects.insert(key.clone(), object);
         }
         self.objects.get_mut(&key).ok_or_else(|| self.core.corrupt("a look at an object"))
@@ -271,9 +276,8 @@ impl<'a> Draft<'a> {
         match object.spans.entry(span) {
             Entry::Occupied(there) => Ok(&mut there.into_mut().0),
             Entry::Vacant(entry) => {
-                let found = self.get(Family::Extents, &span_key(number, span))?;
-                let extents = found.map_or(Some(Span::default()), |bytes| Span::of_record(&bytes, number));
-                let extents = extents.ok_or_else(|| self.core.corrupt("extents of an object"))?;
+                // No draft looks at a record that it has written.
+                let extents = Arc::unwrap_or_clone(self.core.span(number, span)?);
                 Ok(&mut entry.insert((extents, false)).0)
             }
         }
@@ -308,7 +312,7 @@ impl<'a> Draft<'a> {
             let Some(blob) = self.core.blob(id)? else {
                 return Err(self.core.corrupt(format!("extents that name {id}, which is not there")));
             };
-            self.hold(id, blob)?;
+            self.hold(id, Arc::unwrap_or_clone(blob))?;
         }
         self.blobs.get_mut(&id).ok_or_else(|| self.core.corrupt("a look at a blob"))
     }

@@ -5,7 +5,7 @@
 
 use crate::blob::{BLOCK, Blob, LOST, Place};
 use crate::core::{Core, is_of_bytes};
-use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, Tag, ZoneId};
+use imbrex_device::{AlignedBuf, Cause, Error, Fault, Result, ZoneId};
 
 /// Blocks of a blob: the first, and how many.
 pub(crate) type Wanted<'a> = (&'a Blob, u32, u32);
@@ -29,7 +29,7 @@ impl Core {
         deferred: impl Fn() -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<AlignedBuf>> {
         let (blob, first, blocks) = wanted;
-        if u64::from(first) + u64::from(blocks) > u64::from(blob.named) || blocks == 0 {
+        if !blob.has(first, blocks) {
             return Err(self.corrupt("an extent that ends behind its blob"));
         }
         let (from, len) = blob.whole(first, blocks);
@@ -161,12 +161,7 @@ impl Core {
         if !self.pin(place.zone, place.life) {
             return Ok(false);
         }
-        let at = u64::from(place.block) * BLOCK;
-        let volume = self.tenant.volume();
-        let read = match self.data.in_memory(place.zone, at, out) {
-            true => Ok(()),
-            false => volume.read(out, volume.geometry().start(zone) + at, Tag::new(Cause::UserRead)),
-        };
+        let read = self.read_blocks(place.zone, place.block, out, Cause::UserRead);
         self.tenant.unpin(zone);
         read.map(|()| true)
     }

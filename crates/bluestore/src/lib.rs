@@ -5,6 +5,7 @@
 mod again;
 mod apply;
 mod blob;
+mod cached;
 mod care;
 mod check;
 mod clean;
@@ -22,10 +23,12 @@ mod fetch;
 mod fragments;
 mod fullness;
 mod fuzz;
+mod gather;
 mod id;
 pub mod keyvalue;
 mod layer;
 mod lock;
+mod look;
 mod omap;
 mod onode;
 mod pack;
@@ -44,6 +47,7 @@ mod transaction;
 mod write;
 
 pub use apply::{MAX_ATTRIBUTE, MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTES};
+pub use cached::CacheUse;
 pub use check::Report;
 pub use compress::Compression;
 pub use core::Options;

@@ -1,6 +1,7 @@
 //! Reading of objects. Nobody waits for a transaction: what is read is looked at again, and read anew where the object has changed meanwhile.
 
-use crate::blob::{BLOCK, Blob, BlobId};
+use crate::blob::BLOCK;
+use crate::cached::Bits;
 use crate::core::{Core, is_of_bytes};
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
@@ -9,8 +10,8 @@ use crate::onode::{Extent, Hint, Onode, SPAN, Span, span_key};
 use crate::run::{LONGEST, RunHeader};
 use imbrex_device::{AlignedBuf, Cause, Code, Fault, Result, Tag, Written, Zone, ZoneId};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Most bytes of one read.
@@ -87,9 +88,10 @@ impl Core {
     }
 
     fn bits(&self, collection: CollectionId) -> Result<u8> {
-        let record = self.get(Family::Collections, &collection.key())?;
-        let record = record.ok_or_else(|| self.refuse(Code::NotFound, format!("{collection} does not exist")))?;
-        bits_of(&record).ok_or_else(|| self.corrupt("a collection's record"))
+        let Some(Bits(bits)) = self.look_up(&collection.key())? else {
+            return Err(self.refuse(Code::NotFound, format!("{collection} does not exist")));
+        };
+        Ok(bits)
     }
 
     /// What `look` finds, of one moment: no transaction came between. In the end others wait.
@@ -105,7 +107,7 @@ impl Core {
         look()
     }
 
-    fn find(&self, collection: CollectionId, id: &ObjectId) -> Result<Onode> {
+    fn find(&self, collection: CollectionId, id: &ObjectId) -> Result<Arc<Onode>> {
         let onode = match collection.has(self.bits(collection)?, id) {
             true => self.onode(&id.key())?,
             false => None,
@@ -114,7 +116,7 @@ impl Core {
     }
 
     pub fn stat(&self, collection: CollectionId, id: &ObjectId) -> Result<Stat> {
-        let Onode { size, attributes, hint, .. } = self.find(collection, id)?;
+        let Onode { size, attributes, hint, .. } = Arc::unwrap_or_clone(self.find(collection, id)?);
         Ok(Stat { size, attributes, hint })
     }
 
@@ -148,7 +150,15 @@ impl Core {
             'all: while at < stop {
                 let begin = at / SPAN * SPAN;
                 let to = stop.min(begin + SPAN);
-                for extent in self.span(&onode, at / SPAN)?.0 {
+                let others;
+                let span = match at / SPAN {
+                    0 => &onode.first,
+                    n => {
+                        others = self.span(onode.number, n)?;
+                        &*others
+                    }
+                };
+                for extent in &span.0 {
                     let (from, until) = (begin + u64::from(extent.at), begin + u64::from(extent.end()));
                     for (next, stored) in [(from, false), (until, true)] {
                         if at < next.min(to) {
@@ -196,71 +206,52 @@ impl Core {
 
     /// As many bytes as there are, at most `len`.
     pub fn read_object(&self, collection: CollectionId, id: &ObjectId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.read_with(collection, id, (offset, len), |onode, len| {
+            out = vec![0; len];
+            self.read_range(onode, offset, &mut out)
+        })?;
+        Ok(out)
+    }
+
+    /// The same, to where the caller wants them. Returns how many there were.
+    pub fn read_into(&self, collection: CollectionId, id: &ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.read_with(collection, id, (offset, out.len() as u64), |onode, len| {
+            self.read_range(onode, offset, &mut out[..len])
+        })
+    }
+
+    /// Has `read` read so many bytes of an object, until it has not changed meanwhile. Returns how many these are. False: something was not where it was.
+    fn read_with(
+        &self,
+        collection: CollectionId,
+        id: &ObjectId,
+        (offset, len): (u64, u64),
+        mut read: impl FnMut(&Onode, usize) -> Result<bool>,
+    ) -> Result<usize> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         for tried in 0.. {
             // In the end the others wait.
             let _preparing = (tried >= TRIES).then(|| self.prepare());
+            let before = self.state().version;
             let onode = self.find(collection, id)?;
-            let read = self.read_extents(&onode, offset, len);
-            let same =
-                self.onode(&id.key())?.is_some_and(|now| (now.number, now.version) == (onode.number, onode.version));
+            let len = offset.saturating_add(len).min(onode.size).saturating_sub(offset);
+            if len > MAX_READ {
+                let sentence = format!("{len} bytes are too many for one read; read {MAX_READ} at a time");
+                return Err(self.refuse(Code::InvalidArgument, sentence));
+            }
+            let read = read(&onode, len as usize);
+            let is_same = |now: Arc<Onode>| (now.number, now.version) == (onode.number, onode.version);
+            let same = self.state().version == before || self.onode(&id.key())?.is_some_and(is_same);
             match read {
-                Ok(Some(bytes)) if same => return Ok(bytes),
-                Ok(None) if same && tried > TRIES => break,
+                Ok(true) if same => return Ok(len as usize),
+                Ok(false) if same && tried > TRIES => break,
                 Err(error) if same => return Err(error),
                 // It has changed, or a blob has moved.
                 _ => {}
             }
         }
         Err(self.corrupt(format!("the place of bytes of {id}")))
-    }
-
-    fn span(&self, onode: &Onode, span: u64) -> Result<Span> {
-        if span == 0 {
-            return Ok(onode.first.clone());
-        }
-        let found = self.get(Family::Extents, &span_key(onode.number, span))?;
-        let span = found.map_or(Some(Span::default()), |bytes| Span::of_record(&bytes, onode.number));
-        span.ok_or_else(|| self.corrupt("extents of an object"))
-    }
-
-    /// `None`: something was not where it was.
-    fn read_extents(&self, onode: &Onode, offset: u64, len: u64) -> Result<Option<Vec<u8>>> {
-        let end = offset.saturating_add(len).min(onode.size);
-        if offset >= end {
-            return Ok(Some(Vec::new()));
-        }
-        if end - offset > MAX_READ {
-            let sentence = format!("{} bytes are too many for one read; read {MAX_READ} at a time", end - offset);
-            return Err(self.refuse(Code::InvalidArgument, sentence));
-        }
-        let mut out = vec![0; (end - offset) as usize];
-        let mut blobs = BTreeMap::new();
-        for span in offset / BLOCK / SPAN..=(end - 1) / BLOCK / SPAN {
-            let begin = span * SPAN;
-            let first = (offset / BLOCK).max(begin) - begin;
-            let last = end.div_ceil(BLOCK).min(begin + SPAN) - begin;
-            let extents = self.span(onode, span)?.0;
-            for part in extents.iter().filter_map(|extent| extent.part(first as u32, last as u32)) {
-                let Some(bytes) = self.read_extent(&part, &mut blobs)? else { return Ok(None) };
-                let at = (begin + u64::from(part.at)) * BLOCK;
-                let (from, to) = (offset.max(at), end.min(at + bytes.len() as u64));
-                out[(from - offset) as usize..(to - offset) as usize]
-                    .copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
-            }
-        }
-        Ok(Some(out))
-    }
-
-    fn read_extent(&self, part: &Extent, blobs: &mut BTreeMap<BlobId, Blob>) -> Result<Option<AlignedBuf>> {
-        let id = part.blob;
-        let bytes = self.state().bytes.get(&id).cloned();
-        if let Entry::Vacant(entry) = blobs.entry(id) {
-            let Some(blob) = self.blob(id)? else { return Ok(None) };
-            entry.insert(blob);
-        }
-        let deferred = || self.get(Family::Deferred, &id.key());
-        self.fetch((&blobs[&id], part.first, part.blocks), bytes.as_ref().map(|bytes| &bytes[..]), deferred)
     }
 
     /// Objects of a collection in their order, from one on.

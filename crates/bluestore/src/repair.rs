@@ -145,7 +145,9 @@ impl Repair<'_> {
         }
         if !self.batch.is_empty() {
             self.batch.push(Change::Put(Family::Statistics, ALL.to_vec(), self.sums.encode()));
-            self.core.kv.write(&std::mem::take(&mut self.batch))?;
+            let batch = std::mem::take(&mut self.batch);
+            self.core.kv.write(&batch)?;
+            self.core.cache.forget(&batch);
         }
         Ok(())
     }

@@ -11,10 +11,10 @@ use crate::id::ObjectId;
 use crate::keyvalue::Family;
 use crate::lock::lock;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
-use crate::parts::joined;
+use crate::parts::Stand;
 use crate::rounds::{Damaged, FIRST, Rounds, SCRUB};
-use imbrex_device::{Cause, Result, ZoneId};
-use std::collections::{BTreeMap, HashMap};
+use imbrex_device::{Cause, Result};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -75,9 +75,6 @@ struct Page {
     /// Where the next one begins; `None`: this is the last.
     next: Option<BlobId>,
 }
-
-/// What stands in a zone: a run of a blob, and the block where it begins.
-type InZone = (BlobId, Run, u32);
 
 /// Does a step of about so many bytes. True: the round is over.
 pub(crate) fn step(core: &Core, most: u64, now: u64) -> Result<bool> {
@@ -173,40 +170,28 @@ fn page(core: &Core, from: BlobId, most: u64) -> Result<Page> {
 
 /// Reads what lives of these blobs, in the order of the drive. Returns how many bytes that were.
 fn read(core: &Core, page: &Page, found: &mut Vec<Damaged>) -> Result<u64> {
-    let mut zones: BTreeMap<(u32, u32), Vec<InZone>> = BTreeMap::new();
-    let mut bytes = 0;
+    let (mut runs, mut stands, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (id, blob) in &page.blobs {
         for run in blob.living() {
             bytes += u64::from(run.blocks) * BLOCK;
             match run.place {
-                Some(place) => zones.entry((place.zone, place.life)).or_default().push((*id, run, place.block)),
+                Some(place) => {
+                    runs.push((*id, blob, run));
+                    stands.push(Stand { place, blocks: run.blocks });
+                }
                 // What is in memory only is no damage yet.
                 None if core.state().bytes.contains_key(id) => {}
                 None => look_again(core, *id, blob, run, found)?,
             }
         }
     }
-    for ((zone, life), mut runs) in zones {
-        runs.sort_by_key(|(.., block)| *block);
-        let pinned = core.pin(zone, life);
-        let parts = joined(runs.iter().map(|(_, run, block)| (*block, block + run.blocks)).collect());
-        let done = parts.into_iter().try_for_each(|part| {
-            let read = if pinned { core.read_part(zone, part, Cause::Check) } else { None };
-            for (id, run, block) in runs.iter().filter(|(.., block)| (part.0..part.1).contains(block)) {
-                let Some(blob) = page.blobs.get(id) else { continue };
-                let from = (block - part.0) as usize * BLOCK as usize;
-                let of = read.as_ref().and_then(|all| all.get(from..from + run.blocks as usize * BLOCK as usize));
-                if of.is_none_or(|of| blob.verify(run.first, of).is_some()) {
-                    look_again(core, *id, blob, *run, found)?;
-                }
-            }
-            Ok(())
-        });
-        if pinned {
-            core.tenant.unpin(ZoneId(zone));
+    core.each_part(&stands, Cause::Check, |n, of| {
+        let (id, blob, run) = runs[n];
+        match of.is_none_or(|of| blob.verify(run.first, of).is_some()) {
+            true => look_again(core, id, blob, run, found),
+            false => Ok(()),
         }
-        done?;
-    }
+    })?;
     Ok(bytes)
 }
 

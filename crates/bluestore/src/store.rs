@@ -2,6 +2,7 @@
 
 use crate::apply;
 use crate::blob::BLOCK;
+use crate::cached::CacheUse;
 use crate::check::{self, Report};
 use crate::codec::MAX_NUMBER;
 use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes};
@@ -79,6 +80,8 @@ pub struct Usage {
     pub read_in_vain: u64,
     /// Damaged places that the scrub knows.
     pub damaged: u64,
+    /// Decoded records in memory.
+    pub cache: CacheUse,
 }
 
 impl BlueStore {
@@ -311,6 +314,15 @@ impl BlueStore {
         self.0.measured(Waits::Read, || self.0.read_object(collection, object, offset, len))
     }
 
+    /// Bytes of an object from `offset` on, to where the caller wants them. Returns how many there were: fewer than asked for where the object ends. Memory that the drive accepts
+    /// ([`AlignedBuf`](imbrex_device::AlignedBuf)) saves a copy. After an error it has any content.
+    ///
+    /// # Errors
+    /// Those of [`BlueStore::read`].
+    pub fn read_into(&self, collection: CollectionId, object: &ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.0.read_into(collection, object, offset, out)
+    }
+
     /// What is known of an object.
     ///
     /// # Errors
@@ -422,6 +434,7 @@ impl BlueStore {
             read_again,
             read_in_vain,
             damaged,
+            cache: self.0.cache.usage(),
         }
     }
 

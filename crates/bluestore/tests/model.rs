@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, Transaction};
+use imbrex_bluestore::{BlueStore, Options, Transaction};
 use imbrex_crashkit::seeds;
 use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
@@ -10,7 +10,9 @@ use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Model, any_op, any_transaction, config, defragment_all, few_active, first, format, open_with, packed};
+use support::{
+    CACHES, Model, any_op, any_transaction, config, defragment_all, few_active, first, format, open_with, packed,
+};
 
 fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
     let report = store.check(deep).unwrap();
@@ -24,7 +26,8 @@ fn a_store_is_what_its_transactions_made_of_it() {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
             format(&drive).unwrap();
-            let mut store = open_with(&drive, Exec::Inline, packed()).unwrap();
+            let options = Options { cache: CACHES[seed as usize % CACHES.len()], ..packed() };
+            let mut store = open_with(&drive, Exec::Inline, options).unwrap();
             let mut model = Model::default();
             let (c, bits) = first();
             let mut begin = Transaction::new();
@@ -35,7 +38,7 @@ fn a_store_is_what_its_transactions_made_of_it() {
                     0 => {
                         store.sync().unwrap();
                         drop(store);
-                        store = open_with(&drive, Exec::Inline, packed()).unwrap();
+                        store = open_with(&drive, Exec::Inline, options).unwrap();
                     }
                     1 => drop(store.pack().unwrap()),
                     2 => checked(&store, true, &(seed, n)),
@@ -69,7 +72,7 @@ fn a_store_is_what_its_transactions_made_of_it() {
             }
             checked(&store, true, &seed);
             drop(store);
-            let store = open_with(&drive, Exec::Inline, packed()).unwrap();
+            let store = open_with(&drive, Exec::Inline, options).unwrap();
             assert!(Model::of(&store).unwrap() == model, "seed {seed}, after the last opening");
             checked(&store, true, &seed);
         }

@@ -4,7 +4,7 @@ use crate::engine::{Format, Named};
 use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
 use clap::Subcommand;
 use imbrex_device::Code;
-use imbrex_store::{CollectionId, Hint, ObjectId, Store, Transaction};
+use imbrex_store::{CacheUse, CollectionId, Hint, ObjectId, Store, Transaction};
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -393,6 +393,9 @@ fn stat(args: &Look) -> Outcome {
             "fullness": usage.fullness.name(),
             "read_again": usage.read_again,
             "read_in_vain": usage.read_in_vain,
+            "cache_hits": usage.cache.hits,
+            "cache_misses": usage.cache.misses,
+            "cache_bytes": usage.cache.bytes,
             "scrub": {
                 "began": scrub.began,
                 "ended": scrub.ended,
@@ -411,10 +414,16 @@ fn stat(args: &Look) -> Outcome {
         ("free", size(usage.free)),
         ("can have", format!("{} ({})", size(usage.capacity), usage.fullness.name())),
         ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
+        ("records in memory", records(&usage.cache)),
         ("last scrub ended", ago(scrub.ended)),
         ("known to be damaged", number_of(scrub.damaged, "place")),
         ("collections", collections.len().to_string()),
     ]))
+}
+
+/// What a cache of records has, and how many of those that were asked for it had.
+fn records(cache: &CacheUse) -> String {
+    format!("{}, {} found and {} read", size(cache.bytes), cache.hits, cache.misses)
 }
 
 fn scrub(args: &Look) -> Outcome {

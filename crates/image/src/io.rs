@@ -86,11 +86,9 @@ impl Core {
 
     /// False: there is no such object.
     fn fill(&self, id: &ObjectId, offset: u64, out: &mut [u8]) -> Result<bool> {
-        match self.store.read(ALL, id, offset, out.len() as u64) {
-            Ok(bytes) => {
-                let (there, rest) = out.split_at_mut(bytes.len());
-                there.copy_from_slice(&bytes);
-                rest.fill(0);
+        match self.store.read_into(ALL, id, offset, out) {
+            Ok(len) => {
+                out[len..].fill(0);
                 Ok(true)
             }
             Err(error) if error.code() == Code::NotFound => Ok(false),

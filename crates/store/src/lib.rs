@@ -19,7 +19,7 @@ mod pace;
 
 pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::{
-    BlueStore, CollectionId, Damage, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives, Ticket,
-    Transaction, Usage,
+    BlueStore, CacheUse, CollectionId, Damage, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives,
+    Ticket, Transaction, Usage,
 };
 pub use metadata::Metadata;

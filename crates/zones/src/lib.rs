@@ -9,6 +9,7 @@ pub mod cache;
 pub mod clean;
 pub mod frame;
 mod header;
+pub mod helpers;
 pub mod histogram;
 pub mod label;
 pub mod log;

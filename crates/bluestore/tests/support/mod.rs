@@ -257,10 +257,20 @@ pub fn format(drive: &Drive) -> Result<()> {
     Volume::format(drive, &FormatOptions { uuid: Some([5; 16]), tenants, force: false })
 }
 
-/// Writes of 16 KiB and more go to zones at once, so that short workloads have both.
+/// Writes of 16 KiB and more go to zones at once, so that short workloads have both. The cache has some twenty records, so that they come and go.
 pub fn options() -> Options {
-    Options { defer_below: 16 << 10, pack_from: 128 << 10, gather: 1 << 20, count_from: 12, ..Options::default() }
+    Options {
+        defer_below: 16 << 10,
+        pack_from: 128 << 10,
+        gather: 1 << 20,
+        count_from: 12,
+        cache: 8 << 10,
+        ..Options::default()
+    }
 }
+
+/// None; one in which records come and go; one that has all of a short test.
+pub const CACHES: [u64; 3] = [0, 8 << 10, 16 << 20];
 
 /// The same, and what can be compressed is.
 pub fn packed() -> Options {

@@ -33,6 +33,7 @@ use crate::zone::DataZone;
 use crate::zone::{Event, ZoneState, ZoneTable};
 use imbrex_device::{Cause, Error, Fault, Tag, ZoneId};
 use imbrex_zones::clean::{Cleaner, Rules};
+use imbrex_zones::helpers::Helpers;
 use imbrex_zones::log::MetaLog;
 use imbrex_zones::shell::Maintenance;
 /// The right to write what has gathered, the metadata log first.
@@ -40,7 +41,7 @@ pub(crate) use imbrex_zones::write::Lead as CommitGuard;
 use imbrex_zones::write::{Committer, RecordWriter, Written};
 use imbrex_zones::{Tenant, Volume};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic of another holder: what is behind the locks here is valid between any two statements.
@@ -297,7 +298,7 @@ pub(crate) struct Core {
     pub(crate) opening: Mutex<()>,
     pub(crate) cleaner: Cleaner,
     /// Threads that help those who read.
-    pub(crate) helpers: AtomicUsize,
+    pub(crate) helpers: Helpers,
     /// What opening found.
     pub(crate) report: OpenReport,
     pub(crate) maintenance: Arc<Maintenance>,
@@ -324,7 +325,7 @@ impl Core {
             numbers: AtomicU64::new(first),
             counters: Default::default(),
             opening: Mutex::new(()),
-            helpers: AtomicUsize::new(0),
+            helpers: Helpers::default(),
             report: OpenReport::default(),
             maintenance: Arc::default(),
         };

@@ -11,36 +11,13 @@ use crate::format::id::ChunkId;
 use crate::format::{BLOCK, FOOTER, SLICE, check_slice, slice_at};
 use imbrex_device::{Cause, Error as DriveError, Fault, Tag, ZoneId};
 use imbrex_zones::write::PooledBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 /// Most bytes of one piece.
 const MOST: u32 = 1 << 20;
 /// Most bytes that are read at once.
 const AT_ONCE: usize = 16 << 20;
-/// Most threads that help all who read: with the one that reads, what a drive's queue holds.
-const HELPERS: usize = 31;
-
-/// Threads that help one read, of those that help all; they are given back when this is dropped.
-struct Helpers<'a> {
-    busy: &'a AtomicUsize,
-    count: usize,
-}
-
-impl Helpers<'_> {
-    /// As many of `want` as nobody else has.
-    fn take(busy: &AtomicUsize, want: usize) -> Helpers<'_> {
-        let more = |now: usize| Some(now + want.min(HELPERS.saturating_sub(now)));
-        let before = busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).unwrap_or(HELPERS);
-        Helpers { busy, count: want.min(HELPERS.saturating_sub(before)) }
-    }
-}
-
-impl Drop for Helpers<'_> {
-    fn drop(&mut self) {
-        self.busy.fetch_sub(self.count, Ordering::Relaxed);
-    }
-}
 
 /// How to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +143,6 @@ impl Core {
             commands.extend(parts.map(|(n, part)| (i, address + (n * most) as u64, part)));
         }
         let want = if self.volume.is_threaded() && geometry.rotational { commands.len().saturating_sub(1) } else { 0 };
-        let helpers = Helpers::take(&self.helpers, want);
         commands.reverse();
         let (commands, failed) = (Mutex::new(commands), Mutex::new(Vec::new()));
         let work = || {
@@ -177,15 +153,7 @@ impl Core {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 0..helpers.count {
-                // Without them (the system has no more) this one does it all.
-                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                    break;
-                }
-            }
-            work();
-        });
+        self.helpers.beside(want, work);
         for (i, error) in failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             fetched[i] = Err(error);
         }
@@ -264,23 +232,5 @@ impl Piece {
     fn blocks(&self, block: u64) -> (u64, usize) {
         let first = self.from / block * block;
         (first, ((self.from + self.stored as u64).next_multiple_of(block) - first) as usize)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readers_share_their_helpers() {
-        let busy = AtomicUsize::new(0);
-        let first = Helpers::take(&busy, 20);
-        let second = Helpers::take(&busy, 20);
-        let third = Helpers::take(&busy, 20);
-        assert_eq!((first.count, second.count, third.count), (20, 11, 0));
-        drop(second);
-        assert_eq!(Helpers::take(&busy, 5).count, 5);
-        drop((first, third));
-        assert_eq!(busy.load(Ordering::Relaxed), 0);
     }
 }

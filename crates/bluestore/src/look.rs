@@ -1,0 +1,94 @@
+//! Looking up of decoded records: in the layers of the state, in the [cache](crate::cached), in the key-value store.
+
+use crate::cached::Kept;
+use crate::core::Core;
+use crate::keyvalue::Family;
+use imbrex_device::Result;
+
+/// So many records that are wanted together are read in one pass.
+const TOGETHER: usize = 4;
+/// Records of a page of such a pass at most.
+const PAGE: usize = 1024;
+
+impl Core {
+    fn decoded<T: Kept>(&self, key: &[u8], bytes: &[u8]) -> Result<T> {
+        T::decode(key, bytes).ok_or_else(|| self.corrupt(T::name(key)))
+    }
+
+    /// What a layer of the state says of a key.
+    fn in_layers(&self, family: Family, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let state = self.state();
+        let value = state.current.get(family, key).or_else(|| state.committing.get(family, key));
+        value.map(|value| value.cloned())
+    }
+
+    /// What is in memory of a key.
+    fn in_memory<T: Kept>(&self, key: &[u8]) -> Result<Option<Option<T>>> {
+        match self.in_layers(T::FAMILY, key) {
+            Some(value) => value.map(|bytes| self.decoded(key, &bytes)).transpose().map(Some),
+            None => Ok(self.cache.get(key)),
+        }
+    }
+
+    /// A record; `None`: there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` where it makes no sense; those of the key-value store.
+    pub fn look_up<T: Kept>(&self, key: &[u8]) -> Result<Option<T>> {
+        let moment = self.cache.moment();
+        if let Some(found) = self.in_memory(key)? {
+            return Ok(found);
+        }
+        let found = self.kv.get(T::FAMILY, key)?;
+        let found = found.map(|bytes| self.decoded::<T>(key, &bytes)).transpose()?;
+        self.cache.put(moment, key, found.as_ref());
+        Ok(found)
+    }
+
+    /// The same of several, whose keys are in order. Where many have to be read and stand side by side, they are read in one pass.
+    ///
+    /// # Errors
+    /// As [`Core::look_up`].
+    pub fn look_up_all<T: Kept>(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<T>>> {
+        let moment = self.cache.moment();
+        let (mut all, mut missing) = (vec![None; keys.len()], Vec::new());
+        for (n, key) in keys.iter().enumerate() {
+            match self.in_memory(key)? {
+                Some(found) => all[n] = found,
+                None => missing.push(n),
+            }
+        }
+        let mut rest = &missing[..];
+        let mut pays = true;
+        while let Some((first, last)) = rest.first().zip(rest.last()) {
+            if !pays || rest.len() < TOGETHER {
+                for n in rest {
+                    all[*n] = self.look_up(&keys[*n])?;
+                }
+                break;
+            }
+            let end = [&keys[*last][..], &[0]].concat();
+            let most = (2 * rest.len()).min(PAGE);
+            let Ok((pairs, next)) = self.pairs(T::FAMILY, &keys[*first], Some(&end), most, None) else {
+                // One at a time, so that what cannot be read fails for nobody else.
+                pays = false;
+                continue;
+            };
+            let known = next.map_or(rest.len(), |next| rest.partition_point(|n| keys[*n] < next));
+            let mut pairs = pairs.iter().peekable();
+            let mut wanted = 0;
+            for n in &rest[..known] {
+                while pairs.next_if(|(key, _)| *key < keys[*n]).is_some() {}
+                let value = pairs.next_if(|(key, _)| *key == keys[*n]);
+                let found = value.map(|(key, bytes)| self.decoded::<T>(key, bytes)).transpose()?;
+                self.cache.put(moment, &keys[*n], found.as_ref());
+                wanted += usize::from(found.is_some());
+                all[*n] = found;
+            }
+            rest = &rest[known..];
+            // Most of what was read is of use.
+            pays = 4 * wanted >= most;
+        }
+        Ok(all)
+    }
+}
