@@ -1253,7 +1253,7 @@ imbrex_error *imbrex_store_touch(imbrex_store_transaction *transaction,
                                  imbrex_store_collection collection,
                                  const imbrex_store_object *object);
 
-// `len` bytes stand at `offset`. The bytes are copied. An object that ends before that has zeros between.
+// `len` bytes stand at `offset`. The bytes are copied. An object that ends before that has zeros between. To write nothing changes no size.
 imbrex_error *imbrex_store_write(imbrex_store_transaction *transaction,
                                  imbrex_store_collection collection,
                                  const imbrex_store_object *object,

@@ -271,7 +271,7 @@ pub unsafe extern "C" fn imbrex_store_touch(
     }
 }
 
-/// `len` bytes stand at `offset`. The bytes are copied. An object that ends before that has zeros between.
+/// `len` bytes stand at `offset`. The bytes are copied. An object that ends before that has zeros between. To write nothing changes no size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn imbrex_store_write(
     transaction: *mut imbrex_store_transaction,

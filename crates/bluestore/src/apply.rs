@@ -34,6 +34,7 @@ pub(crate) fn step(draft: &mut Draft<'_>, collection: CollectionId, step: &Step)
         Step::Merge { into } => merge(draft, collection, *into),
         Step::Object { object, act } => {
             let bits = bits(draft, collection)?;
+            let (act, must) = if let Act::IfThere(act) = act { (&**act, false) } else { (act, true) };
             let others = match act {
                 Act::Rename { to } | Act::Clone { to } | Act::CloneRange { to, .. } => Some(to),
                 _ => None,
@@ -45,6 +46,9 @@ pub(crate) fn step(draft: &mut Draft<'_>, collection: CollectionId, step: &Step)
                         format!("{id} belongs to another collection than {collection}"),
                     ));
                 }
+            }
+            if !must && !draft.is_there(object)? {
+                return Ok(());
             }
             act_on(draft, object, act)
         }
@@ -197,6 +201,7 @@ fn act_on(draft: &mut Draft<'_>, id: &ObjectId, act: &Act) -> Result<()> {
         Act::OmapClear => omap::clear(draft, &mut object),
         Act::OmapHeader(header) => omap::set_header(draft, &mut object, header)?,
         Act::Rewrite { blocks, read } => rewrite(draft, &mut object, blocks, read)?,
+        Act::IfThere(_) => {}
     }
     draft.put(object);
     Ok(())
@@ -246,6 +251,9 @@ fn spans(first: u64, end: u64, mut each: impl FnMut(u64, u32, u32) -> Result<()>
 
 fn write(draft: &mut Draft<'_>, object: &mut Object, offset: u64, bytes: &[u8]) -> Result<()> {
     let end = end(draft, offset, bytes.len() as u64)?;
+    if bytes.is_empty() {
+        return Ok(());
+    }
     draft.brings_bytes();
     put_bytes(draft, object, offset, bytes)?;
     let size = object.onode.size.max(end);
@@ -425,6 +433,9 @@ fn put_zeros(draft: &mut Draft<'_>, object: &mut Object, offset: u64, end: u64) 
 
 fn zero(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64) -> Result<()> {
     let end = end(draft, offset, len)?;
+    if len == 0 {
+        return Ok(());
+    }
     // Nothing is behind the size.
     put_zeros(draft, object, offset, end.min(object.onode.size.next_multiple_of(BLOCK)).max(offset))?;
     let size = object.onode.size.max(end);
@@ -482,6 +493,9 @@ fn clone_range(
     at: u64,
 ) -> Result<()> {
     let stop = end(draft, at, len)?;
+    if len == 0 {
+        return Ok(());
+    }
     let (first, last) = shared(offset, len, at).unwrap_or((offset, offset));
     check_copied(draft, len - (last - first))?;
     for (begin, end) in [(offset, first), (last, offset + len)] {
@@ -537,6 +551,9 @@ fn share(
 /// Within one object, of ranges that do not overlap: bytes are copied.
 fn clone_range_within(draft: &mut Draft<'_>, object: &mut Object, offset: u64, len: u64, at: u64) -> Result<()> {
     let stop = end(draft, at, len)?;
+    if len == 0 {
+        return Ok(());
+    }
     check_copied(draft, len)?;
     draft.brings_bytes();
     let bytes = bytes(draft, object, offset, offset + len)?;

@@ -5,13 +5,14 @@
 
 use crate::codec::{Reader, put_escaped};
 use imbrex_device::{Code, Error, Result};
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Longest name and longest namespace of an object, in bytes.
 pub const MAX_NAME: usize = 4096;
 
-/// What an object is called. Any bytes will do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What an object is called. Any bytes will do. Names are in the order of [lists](crate::BlueStore::list).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectId {
     /// Which pool.
     pub pool: i64,
@@ -35,6 +36,21 @@ pub struct CollectionId {
     pub pool: i64,
     /// The lowest bits of its objects' hashes.
     pub seed: u32,
+}
+
+impl Ord for ObjectId {
+    fn cmp(&self, other: &ObjectId) -> Ordering {
+        let place = |id: &ObjectId| (id.pool, id.hash.reverse_bits());
+        let version = |id: &ObjectId| (id.snap, id.generation);
+        let name = (&self.namespace, &self.name).cmp(&(&other.namespace, &other.name));
+        place(self).cmp(&place(other)).then(name).then_with(|| version(self).cmp(&version(other)))
+    }
+}
+
+impl PartialOrd for ObjectId {
+    fn partial_cmp(&self, other: &ObjectId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl ObjectId {
@@ -167,6 +183,29 @@ mod tests {
         }
         assert!(object(0, 0, &[1; MAX_NAME + 1]).check().is_err());
         assert_eq!(ObjectId::of_key(b"short"), None);
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_their_keys() {
+        let names = [&b""[..], b"\0", b"\0\0", b"\x01", b"a", b"a\0", b"a\0b", b"a\x01", b"ab", b"b", b"\xff"];
+        let (mut all, base) = (Vec::new(), object(1, 0, b""));
+        for (pool, hash) in [(-3, 2), (i64::MIN, 0), (0, 1), (0, 2), (0, 0x8000_0000), (7, u32::MAX)] {
+            for namespace in [&b""[..], b"n", b"n\0"] {
+                for name in names {
+                    let id =
+                        ObjectId { pool, hash, namespace: namespace.to_vec(), name: name.to_vec(), ..base.clone() };
+                    all.extend([
+                        id.clone(),
+                        ObjectId { snap: 8, generation: 0, ..id.clone() },
+                        ObjectId { generation: 3, ..id },
+                    ]);
+                }
+            }
+        }
+        let mut by_key = all.clone();
+        by_key.sort_by_key(ObjectId::key);
+        all.sort();
+        assert_eq!(all, by_key);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub(crate) enum Act {
     },
     OmapClear,
     OmapHeader(Vec<u8>),
+    /// This happens where the object is there, and nothing where it is not.
+    IfThere(Box<Act>),
     /// The bytes of these blocks are written anew, side by side, as far as somebody has read them and nobody else shares them.
     Rewrite {
         blocks: Range<u64>,
@@ -132,7 +134,8 @@ impl Transaction {
         self.act(collection, object, Act::Touch)
     }
 
-    /// These bytes stand at `offset`. An object that ends before that has zeros between.
+    /// These bytes stand at `offset`. An object that ends before that has zeros between. To write nothing changes no size, wherever it is; nor does a range of
+    /// nothing in [`Transaction::zero`] and [`Transaction::clone_range`].
     pub fn write(
         &mut self,
         collection: CollectionId,
@@ -158,9 +161,19 @@ impl Transaction {
         self.act(collection, object, Act::Remove)
     }
 
+    /// The object is gone, whether or not it was there.
+    pub fn remove_if_there(&mut self, collection: CollectionId, object: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::IfThere(Box::new(Act::Remove)))
+    }
+
     /// The object is called `to`, a name that no object of the collection has.
     pub fn rename(&mut self, collection: CollectionId, object: &ObjectId, to: &ObjectId) -> &mut Transaction {
         self.act(collection, object, Act::Rename { to: to.clone() })
+    }
+
+    /// The same, where the object is there. Nothing happens where it is not.
+    pub fn rename_if_there(&mut self, collection: CollectionId, object: &ObjectId, to: &ObjectId) -> &mut Transaction {
+        self.act(collection, object, Act::IfThere(Box::new(Act::Rename { to: to.clone() })))
     }
 
     /// `to`, of the same collection, is what the object is: bytes, attributes, omap. It shares the bytes, which are not copied.

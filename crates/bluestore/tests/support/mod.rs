@@ -349,6 +349,9 @@ pub fn content(len: u64, seed: u8) -> Vec<u8> {
 }
 
 fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
+    if new.is_empty() {
+        return;
+    }
     let end = at as usize + new.len();
     bytes.resize(bytes.len().max(end), 0);
     bytes[at as usize..end].copy_from_slice(new);
