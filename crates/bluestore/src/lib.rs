@@ -26,6 +26,7 @@ mod id;
 pub mod keyvalue;
 mod layer;
 mod lock;
+mod names;
 mod omap;
 mod onode;
 mod pack;
