@@ -73,6 +73,7 @@ pub fn fuzz_records(data: &[u8]) {
                 before = Some(name);
             }
         }
+        12 => crate::salvage::fuzz_stored(bytes),
         7 => _ = (BlobId::of_key(bytes), of_span_key(bytes), CollectionId::of_key(bytes)),
         _ => _ = (Reader(bytes).escaped(), Reader(bytes).ordered(), Reader(bytes).varint()),
     }

@@ -37,10 +37,12 @@ mod repair;
 mod right;
 mod rounds;
 mod run;
+pub mod salvage;
 mod scrub;
 mod store;
 mod super_block;
 mod table;
+mod taker;
 mod transaction;
 mod write;
 
@@ -59,4 +61,5 @@ pub use read::{Page, Stat};
 pub use repair::{Mend, Repaired};
 pub use scrub::{Damage, Scrub};
 pub use store::{BUDGET, BlueStore, NAME, Survives, Ticket, Usage};
+pub use taker::{Head, Taker};
 pub use transaction::Transaction;
