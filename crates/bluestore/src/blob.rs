@@ -6,8 +6,10 @@
 
 use crate::codec::{Reader, put_ordered, put_varint};
 use crate::compress::{Compression, TOGETHER, decompress};
+use crate::run::RunPiece;
 use imbrex_device::AlignedBuf;
 use std::fmt;
+use std::sync::Arc;
 
 pub(crate) use crate::codec::BLOCK;
 
@@ -187,6 +189,17 @@ impl Blob {
     /// How many blocks are lost.
     pub fn lost(&self) -> u32 {
         self.living().filter(|run| run.place.is_some_and(|place| place.zone == LOST.zone)).map(|run| run.blocks).sum()
+    }
+
+    /// Stored blocks of it, as a run's header has them.
+    pub fn piece(&self, blob: BlobId, first: u32, blocks: u32) -> RunPiece {
+        let Blob { offset, grain, codec, named, .. } = *self;
+        RunPiece { blob, offset, first, blocks, grain, codec, named }
+    }
+
+    /// Checksums of all its grains; of a dead one nothing.
+    pub fn sums(&self) -> Arc<[u32]> {
+        self.sums.as_slice().into()
     }
 
     /// Blocks that live and die together, of those that extents name.

@@ -10,7 +10,6 @@ use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
 use crate::lock::lock;
 use crate::parts::joined;
-use crate::run::RunPiece;
 use crate::table::Zone;
 use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
 use imbrex_zones::clean::choose::lifetime;
@@ -78,6 +77,8 @@ impl Core {
         for (n, (zone, life)) in zones.iter().enumerate() {
             let (mut of, mut seen) = (Vec::new(), BTreeSet::new());
             let read = self.each_run(*zone, *life, Cause::Cleaning, |_, header| {
+                // Their copies have them, too.
+                header.names.into_iter().for_each(|(number, name)| lock(&self.data.moved_names).set(number, name));
                 of.extend(header.pieces.iter().map(|piece| piece.blob).filter(|blob| seen.insert(*blob)));
             });
             match read {
@@ -278,10 +279,10 @@ impl Residents for Core {
                 Err(error) => return Err(Failed::Other(error)),
             }
         }
-        let bytes = Arc::new(all);
+        let (bytes, sums) = (Arc::new(all), blob.sums());
         copies.extend(read.into_iter().map(|run| {
-            let piece = RunPiece { blob: *id, offset: blob.offset, first: run.first, blocks: run.blocks };
-            Todo { stream: Stream::Moved, piece, bytes: bytes.clone(), grain: blob.grain(), from: run.place }
+            let piece = blob.piece(*id, run.first, run.blocks);
+            Todo { stream: Stream::Moved, piece, bytes: bytes.clone(), sums: sums.clone(), from: run.place }
         }));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::blob::{BLOCK, MAX_GRAIN, Place};
 use crate::lock::lock;
+use crate::names::{Name, Names};
 use crate::run::{A_BLOCK, RunPiece};
 use imbrex_device::AlignedBuf;
 use imbrex_zones::write::{RecordOptions, RecordWriter};
@@ -29,8 +30,8 @@ pub(crate) struct Todo {
     pub piece: RunPiece,
     /// All of the blob.
     pub bytes: Arc<AlignedBuf>,
-    /// Blocks of its grains, as a power of two.
-    pub grain: u8,
+    /// Checksums of all grains of the blob.
+    pub sums: Arc<[u32]>,
     /// Where it stands now, if it is to be moved.
     pub from: Option<Place>,
 }
@@ -56,6 +57,10 @@ pub(crate) struct Data {
     pub records: Arc<RecordWriter>,
     /// The zones that the streams write to, by stream; whoever commits has them.
     pub open: Mutex<[Option<OpenZone>; STREAMS]>,
+    /// Names of objects that were written lately.
+    pub names: Mutex<Names>,
+    /// Names of those that the cleaner moves.
+    pub moved_names: Mutex<Names>,
     /// Zones that take no more, since the last [`Data::take_closed`].
     pub closed: Mutex<Vec<u32>>,
     /// Blocks that the smallest zone takes, its header aside.
@@ -70,6 +75,8 @@ impl Data {
         Data {
             records: Arc::new(RecordWriter::new(tenant, options)),
             open: Mutex::default(),
+            names: Mutex::default(),
+            moved_names: Mutex::default(),
             closed: Mutex::default(),
             capacity,
             left: (tenant.volume().geometry().zones / LEFT).min(32),
@@ -90,6 +97,12 @@ impl Data {
     pub fn zone_takes(&self) -> u64 {
         let headers = self.capacity / A_BLOCK as u64 + 2;
         self.capacity.saturating_sub(headers + (1 << self.longest_grain())).max(1)
+    }
+
+    /// What an object is called, where that is known without a look at the metadata.
+    pub fn name(&self, number: u64) -> Option<Arc<Name>> {
+        let name = lock(&self.names).get(number);
+        name.or_else(|| lock(&self.moved_names).get(number))
     }
 
     /// Copies bytes that are not on the drive yet.

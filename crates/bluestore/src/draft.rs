@@ -8,6 +8,8 @@ use crate::data::Stream;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::layer::Layer;
+use crate::lock::lock;
+use crate::names::Name;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
 use crate::transaction::Callback;
@@ -72,6 +74,8 @@ pub(crate) struct Draft<'a> {
     undeferred: Vec<BlobId>,
     fresh: Vec<Fresh>,
     dead: Vec<(Place, u32)>,
+    /// What objects that have changed are called.
+    names: Vec<(u64, Name)>,
     pub sums: Sums,
     /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
     brings: bool,
@@ -130,6 +134,7 @@ impl<'a> Draft<'a> {
             undeferred: Vec::new(),
             fresh: Vec::new(),
             dead: Vec::new(),
+            names: Vec::new(),
             sums: Sums::default(),
             brings: false,
             next,
@@ -456,6 +461,8 @@ impl<'a> Draft<'a> {
         for (key, object) in std::mem::take(&mut self.objects) {
             let Some(mut object) = object.filter(|object| object.changed) else { continue };
             object.onode.version = self.version;
+            let name = Name { id: object.id.clone(), size: object.onode.size, version: self.version };
+            self.names.push((object.onode.number, name));
             self.layer.put(Family::Onodes, key, object.onode.encode());
             let number = object.onode.number;
             for (n, (span, _)) in object.spans.iter().filter(|(_, (_, changed))| *changed) {
@@ -511,11 +518,16 @@ impl<'a> Draft<'a> {
         self.write_down();
         let blocks: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK).sum();
         let more = blocks + self.sums.deferred.max(0) as u64;
-        let need = if blocks > 0 { blocks + Core::overhead(self.fresh.len() as u64) } else { 0 };
+        let need = if blocks > 0 { blocks + Core::overhead(self.fresh.len() as u64, blocks) } else { 0 };
         if more > 0
             && let Err(error) = self.core.make_room(need + self.sums.deferred.max(0) as u64, self.brings)
         {
             return Err((error, callbacks));
+        }
+        {
+            // Before anybody can write its bytes.
+            let mut names = lock(&self.core.data.names);
+            std::mem::take(&mut self.names).into_iter().for_each(|(number, name)| names.set(number, name));
         }
         let mut state = self.core.state();
         if let Some(error) = &state.failed {

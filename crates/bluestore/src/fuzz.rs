@@ -4,6 +4,7 @@ use crate::blob::{BLOCK, Blob, BlobId};
 use crate::codec::Reader;
 use crate::counts;
 use crate::id::{CollectionId, ObjectId};
+use crate::names;
 use crate::onode::{Onode, Span, of_span_key};
 use crate::rounds::Rounds;
 use crate::run::RunHeader;
@@ -13,7 +14,7 @@ use crate::table::{Sums, Zone, of_zone_key};
 /// One record: a byte says of which kind, the rest is it. What is accepted, and written again, is the same when it is read.
 pub fn fuzz_records(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    match kind % 11 {
+    match kind % 13 {
         0 => {
             if let Some(onode) = Onode::decode(bytes) {
                 assert_eq!(Onode::decode(&onode.encode()), Some(onode));
@@ -41,9 +42,11 @@ pub fn fuzz_records(data: &[u8]) {
             let crc = crc32c::crc32c(&block);
             block[16..20].copy_from_slice(&crc.to_le_bytes());
             if let Some(header) = RunHeader::decode(&block) {
-                let mut again = vec![0; header.blocks() as usize * BLOCK as usize];
-                header.encode_into(&mut again);
-                assert_eq!(RunHeader::decode(&again), Some(header));
+                let building = header.building();
+                let mut again = vec![0; building.blocks() as usize * BLOCK as usize];
+                building.encode_into((header.at, header.life, header.group), &mut again);
+                let again = RunHeader::decode(&again);
+                assert_eq!(again.map(|again| (again.pieces, again.sums)), Some((header.pieces, header.sums)));
             }
         }
         5 => _ = SuperBlock { volume: [0; 16], tenant: 1 }.check(bytes),
@@ -60,6 +63,17 @@ pub fn fuzz_records(data: &[u8]) {
             }
             let _ = Rounds::decode(bytes);
         }
+        11 => {
+            let (mut from, mut before) = (Reader(bytes), None);
+            while let Some(Some(name)) = names::decode(&mut from, before.as_ref()) {
+                let again = names::encode(&name, before.as_ref());
+                assert!(again.is_some_and(
+                    |again| names::decode(&mut Reader(&again), before.as_ref()) == Some(Some(name.clone()))
+                ));
+                before = Some(name);
+            }
+        }
+        12 => crate::salvage::fuzz_stored(bytes),
         7 => _ = (BlobId::of_key(bytes), of_span_key(bytes), CollectionId::of_key(bytes)),
         _ => _ = (Reader(bytes).escaped(), Reader(bytes).ordered(), Reader(bytes).varint()),
     }

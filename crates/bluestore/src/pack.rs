@@ -4,7 +4,6 @@ use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
-use crate::run::RunPiece;
 use imbrex_device::{AlignedBuf, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,12 +94,12 @@ impl Core {
 
 /// What of a blob needs a place.
 pub(crate) fn todo(id: BlobId, blob: &Blob, stream: Stream, bytes: &Arc<AlignedBuf>) -> Vec<Todo> {
-    let piece = |run: Run| RunPiece { blob: id, offset: blob.offset, first: run.first, blocks: run.blocks };
-    let all = blob.deferred().map(|run| Todo {
+    let sums = blob.sums();
+    let all = blob.deferred().map(|Run { first, blocks, .. }| Todo {
         stream,
-        piece: piece(run),
+        piece: blob.piece(id, first, blocks),
         bytes: bytes.clone(),
-        grain: blob.grain(),
+        sums: sums.clone(),
         from: None,
     });
     all.collect()

@@ -66,9 +66,11 @@ impl Core {
                 true => read(at, blocks)?.unwrap_or(bytes),
                 false => bytes,
             };
-            let Some(header) = RunHeader::decode(&bytes).filter(|header| header.life == life) else { break };
+            let is_here =
+                |header: &RunHeader| (header.life, header.at.zone, header.at.block) == (life, zone, at as u32);
+            let Some(header) = RunHeader::decode(&bytes).filter(is_here) else { break };
             let data = at + blocks;
-            let next = data + header.pieces.iter().map(|piece| u64::from(piece.blocks)).sum::<u64>();
+            let next = data + header.data();
             if next > end {
                 break;
             }

@@ -1,27 +1,40 @@
-//! A run: blocks of blobs that were written together, behind a header that says whose they are. So the cleaner and a salvage need nobody else to know what
-//! stands in a zone.
+//! A run: blocks of blobs that were written together, behind a header that says whose they are. So the cleaner and a [salvage](crate::salvage) need nobody else to know
+//! what stands in a zone.
 //!
 //! ```text
-//!   0     8        12      16     20      24     32       40
-//!   magic version  length  crc    pieces  life   group    pieces, 32 bytes each: object, blob, offset, first block in the blob, blocks
+//!   0     8        12      16     20      24     32     40      56    60   64
+//!   magic version  length  crc    pieces  life   group  volume  zone  at   pieces, 24 bytes each: object, blob, offset, first, blocks, blocks
+//!   of the blob, grain and compression; checksums of the grains of all pieces, 4 bytes each; a name for each piece of another object than
+//!   the piece before it; zeros
 //! ```
+//!
+//! A header names the place that it stands at, so that bytes that a user wrote are never taken for one.
 
-use crate::blob::{BLOCK, BlobId};
+use crate::blob::{BLOCK, BlobId, MAX_BLOCKS, MAX_GRAIN};
+use crate::codec::{MAX_NUMBER, Reader};
+use crate::compress::{Compression, TOGETHER};
+use crate::names::{self, Name, UNNAMED};
+use std::sync::Arc;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBXruns";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A header has at most so many blocks. Whoever looks for what a zone has reads one after the other, and a disk waits for each.
 pub(crate) const LONGEST: usize = 8;
-/// Most pieces of a run.
-pub(crate) const MOST: usize = (LONGEST * BLOCK as usize - size_of::<RawHeader>()) / size_of::<RawPiece>();
-/// Pieces that each block of a header has at least.
-pub(crate) const A_BLOCK: usize = (BLOCK as usize - size_of::<RawHeader>()) / size_of::<RawPiece>();
+/// Bytes of names that a run may have in any case, and for each block of data.
+const NAMES: usize = 512;
+const NAMES_A_BLOCK: usize = 16;
+const HEAD: usize = size_of::<RawHeader>();
+const PIECE: usize = size_of::<RawPiece>();
+const SUM: usize = 4;
+/// Blocks of data that each block of a header has at least, where runs are long.
+pub(crate) const A_BLOCK: usize = (BLOCK as usize - HEAD) / (PIECE + SUM + NAMES_A_BLOCK);
 
-/// Blocks of the header of a run of so many pieces.
-pub(crate) fn header_blocks(pieces: usize) -> u32 {
-    (size_of::<RawHeader>() + pieces * size_of::<RawPiece>()).div_ceil(BLOCK as usize) as u32
+/// Blocks that headers take at most of so many blocks in so many pieces, where they are all in one run.
+pub(crate) fn most_header_blocks(pieces: u64, blocks: u64) -> u64 {
+    let bytes = pieces * PIECE as u64 + blocks * (SUM + NAMES_A_BLOCK) as u64;
+    bytes.div_ceil(BLOCK - HEAD as u64) + 1
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
@@ -34,19 +47,24 @@ struct RawHeader {
     pieces: U32,
     life: U64,
     group: U64,
+    volume: [u8; 16],
+    zone: U32,
+    at: U32,
 }
-const _: () = assert!(size_of::<RawHeader>() == 40);
+const _: () = assert!(size_of::<RawHeader>() == 64);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
 #[repr(C)]
 struct RawPiece {
     onode: U64,
     blob: U64,
-    offset: U64,
-    first: U32,
-    blocks: U32,
+    offset: U32,
+    first: u8,
+    blocks: u8,
+    named: u8,
+    kind: u8,
 }
-const _: () = assert!(size_of::<RawPiece>() == 32);
+const _: () = assert!(size_of::<RawPiece>() == 24);
 
 /// Blocks of a blob in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,27 +75,148 @@ pub(crate) struct RunPiece {
     /// The first of them, in the blob.
     pub first: u32,
     pub blocks: u32,
+    /// Blocks of a grain, as a power of two.
+    pub grain: u8,
+    pub codec: Compression,
+    /// Blocks of the object that all of the blob stands for.
+    pub named: u32,
+}
+
+impl RunPiece {
+    /// Grains that it has.
+    pub fn grains(&self) -> usize {
+        self.blocks.div_ceil(1 << self.grain) as usize
+    }
+
+    /// As a header has it.
+    pub fn encode(&self) -> Vec<u8> {
+        self.raw().as_bytes().to_vec()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<RunPiece> {
+        RunPiece::of(&RawPiece::read_from_bytes(bytes).ok()?)
+    }
+
+    fn raw(&self) -> RawPiece {
+        RawPiece {
+            onode: self.blob.onode.into(),
+            blob: self.blob.number.into(),
+            offset: (self.offset as u32).into(),
+            first: self.first as u8,
+            blocks: self.blocks as u8,
+            named: self.named as u8,
+            kind: self.grain | self.codec.number() << 4,
+        }
+    }
+
+    /// `None`: it makes no sense.
+    fn of(raw: &RawPiece) -> Option<RunPiece> {
+        let piece = RunPiece {
+            blob: BlobId { onode: raw.onode.get(), number: raw.blob.get() },
+            offset: raw.offset.get().into(),
+            first: raw.first.into(),
+            blocks: raw.blocks.into(),
+            grain: raw.kind & 15,
+            codec: Compression::of_number(raw.kind >> 4)?,
+            named: raw.named.into(),
+        };
+        let RunPiece { blob, first, blocks, grain, codec, named, .. } = piece;
+        let within = blocks > 0 && first + blocks <= MAX_BLOCKS && grain <= MAX_GRAIN && first % (1 << grain) == 0;
+        let whole = match codec {
+            Compression::Off => first + blocks <= named && named <= MAX_BLOCKS,
+            _ => first == 0 && blocks <= 1 << grain && (blocks..=TOGETHER).contains(&named),
+        };
+        (within && whole && blob.onode <= MAX_NUMBER && blob.number <= MAX_NUMBER).then_some(piece)
+    }
+}
+
+/// Where a header stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub volume: [u8; 16],
+    pub zone: u32,
+    /// In blocks from the zone's start.
+    pub block: u32,
 }
 
 /// What a run's header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunHeader {
+    pub at: At,
+    /// Blocks that it takes.
+    pub blocks: u32,
     /// The zone's.
     pub life: u64,
     /// Number of the commit that wrote it.
     pub group: u64,
-    /// At most [`MOST`]; their blocks follow in this order.
+    /// Their blocks follow in this order.
     pub pieces: Vec<RunPiece>,
+    /// CRC-32C of the grains of all pieces.
+    pub sums: Vec<u32>,
+    /// Objects by their numbers, as far as their names are known.
+    pub names: Vec<(u64, Name)>,
 }
 
-impl RunHeader {
-    /// Blocks that it takes.
-    pub fn blocks(&self) -> u32 {
-        header_blocks(self.pieces.len())
+/// What is to be written as a run.
+#[derive(Default)]
+pub(crate) struct Building {
+    pieces: Vec<RawPiece>,
+    sums: Vec<u32>,
+    names: Vec<u8>,
+    /// Bytes that names may still take.
+    credit: usize,
+    last: Option<u64>,
+    name: Option<Arc<Name>>,
+}
+
+fn blocks_of_bytes(bytes: usize) -> u32 {
+    bytes.div_ceil(BLOCK as usize) as u32
+}
+
+impl Building {
+    fn bytes(&self) -> usize {
+        HEAD + self.pieces.len() * PIECE + self.sums.len() * SUM + self.names.len()
     }
 
-    /// Into the first [`RunHeader::blocks`] of these bytes.
-    pub fn encode_into(&self, bytes: &mut [u8]) {
+    /// Blocks of the header.
+    pub fn blocks(&self) -> u32 {
+        blocks_of_bytes(self.bytes())
+    }
+
+    /// How many blocks it has at most with another piece; `None`: more than a header may have.
+    pub fn blocks_with(&self, piece: &RunPiece) -> Option<u32> {
+        let names = self.names.len() + self.credit + NAMES_A_BLOCK * piece.blocks as usize;
+        let names = names.max(NAMES + NAMES_A_BLOCK * piece.blocks as usize);
+        let bytes = HEAD + (self.pieces.len() + 1) * PIECE + (self.sums.len() + piece.grains()) * SUM + names;
+        Some(blocks_of_bytes(bytes)).filter(|blocks| *blocks as usize <= LONGEST)
+    }
+
+    /// Adds a piece. `sums`: those of its grains; `name`: what its object is called, if somebody knows.
+    pub fn add(&mut self, piece: &RunPiece, sums: &[u32], name: Option<Arc<Name>>) {
+        if self.pieces.is_empty() {
+            self.credit = NAMES;
+        }
+        self.credit += NAMES_A_BLOCK * piece.blocks as usize;
+        if self.last.replace(piece.blob.onode) != Some(piece.blob.onode) {
+            let encoded = name.as_ref().and_then(|name| names::encode(name, self.name.as_deref()));
+            match encoded.filter(|encoded| encoded.len() <= self.credit) {
+                Some(encoded) => {
+                    self.names.extend_from_slice(&encoded);
+                    self.credit -= encoded.len();
+                    self.name = name;
+                }
+                None => {
+                    self.names.extend_from_slice(&UNNAMED);
+                    self.credit = self.credit.saturating_sub(UNNAMED.len());
+                }
+            }
+        }
+        self.pieces.push(piece.raw());
+        self.sums.extend_from_slice(sums);
+    }
+
+    /// The header, into the first [`Building::blocks`] of these bytes.
+    pub fn encode_into(&self, (at, life, group): (At, u64, u64), bytes: &mut [u8]) {
         let block = &mut bytes[..self.blocks() as usize * BLOCK as usize];
         let mut raw = RawHeader {
             magic: MAGIC,
@@ -85,33 +224,34 @@ impl RunHeader {
             length: (block.len() as u32).into(),
             crc: 0.into(),
             pieces: (self.pieces.len() as u32).into(),
-            life: self.life.into(),
-            group: self.group.into(),
+            life: life.into(),
+            group: group.into(),
+            volume: at.volume,
+            zone: at.zone.into(),
+            at: at.block.into(),
         };
-        let (head, rest) = block.split_at_mut(size_of::<RawHeader>());
+        let (head, rest) = block.split_at_mut(HEAD);
         rest.fill(0);
-        for (piece, to) in self.pieces.iter().zip(rest.chunks_exact_mut(size_of::<RawPiece>())) {
-            let RunPiece { blob: BlobId { onode, number }, offset, first, blocks } = *piece;
-            let raw = RawPiece {
-                onode: onode.into(),
-                blob: number.into(),
-                offset: offset.into(),
-                first: first.into(),
-                blocks: blocks.into(),
-            };
-            to.copy_from_slice(raw.as_bytes());
-        }
+        let (pieces, rest) = rest.split_at_mut(self.pieces.len() * PIECE);
+        pieces.copy_from_slice(self.pieces.as_bytes());
+        let (sums, rest) = rest.split_at_mut(self.sums.len() * SUM);
+        self.sums.iter().zip(sums.chunks_exact_mut(SUM)).for_each(|(sum, to)| to.copy_from_slice(&sum.to_le_bytes()));
+        rest[..self.names.len()].copy_from_slice(&self.names);
         head.copy_from_slice(raw.as_bytes());
         raw.crc = crc32c::crc32c(block).into();
-        block[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
+        block[..HEAD].copy_from_slice(raw.as_bytes());
     }
+}
 
+impl RunHeader {
     /// Blocks of the header that begins with this one, if one does.
     pub fn blocks_of(first: &[u8]) -> Option<u32> {
         let (raw, _) = RawHeader::read_from_prefix(first).ok()?;
-        let blocks = header_blocks(usize::try_from(raw.pieces.get()).ok().filter(|pieces| *pieces <= MOST)?);
-        let whole = raw.length.get() == blocks * BLOCK as u32;
-        (raw.magic == MAGIC && raw.version.get() == VERSION && whole).then_some(blocks)
+        let (length, pieces) = (raw.length.get() as usize, raw.pieces.get() as usize);
+        let whole = length.is_multiple_of(BLOCK as usize) && (1..=LONGEST).contains(&(length / BLOCK as usize));
+        let fits = pieces.checked_mul(PIECE + SUM).is_some_and(|bytes| HEAD + bytes <= length);
+        let known = raw.magic == MAGIC && raw.version.get() == VERSION;
+        (known && whole && fits).then_some((length / BLOCK as usize) as u32)
     }
 
     /// `None`: no header of this version stands there, or not all of it.
@@ -119,37 +259,94 @@ impl RunHeader {
         let blocks = RunHeader::blocks_of(bytes)?;
         let (raw, rest) = RawHeader::read_from_prefix(bytes.get(..blocks as usize * BLOCK as usize)?).ok()?;
         let unsummed = RawHeader { crc: 0.into(), ..raw.clone() };
-        let crc = crc32c::crc32c_append(crc32c::crc32c(unsummed.as_bytes()), rest);
-        let pieces = raw.pieces.get() as usize;
-        if crc != raw.crc.get() {
+        if crc32c::crc32c_append(crc32c::crc32c(unsummed.as_bytes()), rest) != raw.crc.get() {
             return None;
         }
-        let pieces = rest.chunks_exact(size_of::<RawPiece>()).take(pieces).map(|bytes| {
-            let raw = RawPiece::read_from_bytes(bytes).ok()?;
-            let blob = BlobId { onode: raw.onode.get(), number: raw.blob.get() };
-            Some(RunPiece { blob, offset: raw.offset.get(), first: raw.first.get(), blocks: raw.blocks.get() })
-        });
-        Some(RunHeader { life: raw.life.get(), group: raw.group.get(), pieces: pieces.collect::<Option<_>>()? })
+        let (pieces, rest) = rest.split_at_checked(raw.pieces.get() as usize * PIECE)?;
+        let pieces = pieces.chunks_exact(PIECE).map(|bytes| RunPiece::of(&RawPiece::read_from_bytes(bytes).ok()?));
+        let pieces = pieces.collect::<Option<Vec<_>>>()?;
+        let grains = pieces.iter().map(RunPiece::grains).sum::<usize>();
+        let mut rest = Reader(rest);
+        let sums = (0..grains).map(|_| rest.u32()).collect::<Option<Vec<_>>>()?;
+        let (mut names, mut last) = (Vec::<(u64, Name)>::new(), None);
+        for piece in &pieces {
+            let number = piece.blob.onode;
+            if last.replace(number) != Some(number) {
+                let name = names::decode(&mut rest, names.last().map(|(_, name)| name))?;
+                names.extend(name.map(|name| (number, name)));
+            }
+        }
+        let at = At { volume: raw.volume, zone: raw.zone.get(), block: raw.at.get() };
+        Some(RunHeader { at, blocks, life: raw.life.get(), group: raw.group.get(), pieces, sums, names })
+    }
+
+    /// Each piece with the checksums of its grains.
+    pub fn summed(&self) -> impl Iterator<Item = (&RunPiece, &[u32])> {
+        let mut at = 0;
+        self.pieces.iter().map(move |piece| {
+            let sums = self.sums.get(at..at + piece.grains()).unwrap_or_default();
+            at += piece.grains();
+            (piece, sums)
+        })
+    }
+
+    /// Blocks of data that follow it.
+    pub fn data(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.blocks)).sum()
+    }
+
+    /// As it was built, but without names.
+    pub fn building(&self) -> Building {
+        let mut building = Building::default();
+        self.summed().for_each(|(piece, sums)| building.add(piece, sums, None));
+        building
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::ObjectId;
+
+    const AT: At = At { volume: [4; 16], zone: 7, block: 9 };
+
+    fn piece(onode: u64, blocks: u32) -> RunPiece {
+        let blob = BlobId { onode, number: MAX_NUMBER.saturating_sub(onode) };
+        RunPiece { blob, offset: onode * 3, first: 0, blocks, grain: 0, codec: Compression::Off, named: blocks }
+    }
+
+    fn name(n: u64) -> Arc<Name> {
+        Arc::new(Name { id: ObjectId::new(1, b"", format!("object {n}").as_bytes()), size: n, version: n })
+    }
+
+    fn built(n: u64, blocks: u32) -> Building {
+        let mut building = Building::default();
+        for n in 0..n {
+            let piece = piece(n / 2, blocks);
+            assert!(building.blocks_with(&piece).is_some(), "{n}");
+            building.add(&piece, &vec![n as u32; piece.grains()], (n % 3 > 0).then(|| name(n / 2)));
+        }
+        building
+    }
 
     #[test]
     fn a_header_comes_back_and_a_flipped_bit_does_not() {
-        let piece = |n: u64| {
-            let blob = BlobId { onode: n, number: u64::MAX - n };
-            RunPiece { blob, offset: n * 3, first: n as u32, blocks: 64 }
-        };
-        for n in [0, 1, A_BLOCK as u64, A_BLOCK as u64 + 1, MOST as u64] {
-            let header = RunHeader { life: 5, group: 6, pieces: (0..n).map(piece).collect() };
-            let mut block = vec![0xee; header.blocks() as usize * BLOCK as usize];
-            header.encode_into(&mut block);
-            assert_eq!(RunHeader::blocks_of(&block[..BLOCK as usize]), Some(header.blocks()));
+        for (n, blocks) in [(0, 1), (1, 1), (1, 64), (A_BLOCK as u64, 1), (A_BLOCK as u64 + 9, 1), (600, 1), (20, 64)] {
+            let building = built(n, blocks);
+            let mut block = vec![0xee; building.blocks() as usize * BLOCK as usize];
+            building.encode_into((AT, 5, 6), &mut block);
+            assert_eq!(RunHeader::blocks_of(&block[..BLOCK as usize]), Some(building.blocks()));
             assert_eq!(RunHeader::decode(&block[..block.len() - 1]), None);
-            assert_eq!(RunHeader::decode(&block), Some(header));
+            let header = RunHeader::decode(&block).unwrap();
+            assert_eq!((header.at, header.life, header.group, header.pieces.len() as u64), (AT, 5, 6, n));
+            assert_eq!(header.data(), n * u64::from(blocks));
+            for (at, (piece, sums)) in header.summed().enumerate() {
+                assert_eq!(*piece, self::piece(at as u64 / 2, blocks));
+                assert_eq!(sums, vec![at as u32; blocks as usize]);
+            }
+            // Both pieces of an object have the name that came with the first.
+            let named: Vec<_> = (0..n.div_ceil(2)).filter(|n| n * 2 % 3 > 0).collect();
+            assert_eq!(header.names, named.iter().map(|n| (*n, (*name(*n)).clone())).collect::<Vec<_>>());
             for at in (0..block.len()).step_by(61) {
                 block[at] ^= 4;
                 assert_eq!(RunHeader::decode(&block), None, "{at}");
@@ -157,5 +354,49 @@ mod tests {
             }
         }
         assert_eq!(RunHeader::decode(&[0; 100]), None);
+    }
+
+    #[test]
+    fn headers_take_no_more_than_was_counted_for_them_whatever_names_are() {
+        let long = |n: u64| {
+            Arc::new(Name {
+                id: ObjectId { hash: 3, ..ObjectId::new(n as i64, &[n as u8; 500], &[n as u8; 500]) },
+                size: 1 << 39,
+                version: n << 40,
+            })
+        };
+        for blocks in [1, 3, 64] {
+            let (mut building, mut n) = (Building::default(), 0);
+            while let Some(most) = building.blocks_with(&piece(n, blocks)) {
+                building.add(&piece(n, blocks), &vec![1; blocks as usize], Some(long(n)));
+                n += 1;
+                assert!(building.blocks() <= most);
+                assert!(
+                    u64::from(building.blocks()) <= most_header_blocks(n, n * u64::from(blocks)),
+                    "{n} of {blocks}"
+                );
+            }
+            assert!(n * u64::from(blocks) >= (LONGEST * A_BLOCK) as u64 - 16, "{n} of {blocks}");
+        }
+    }
+
+    #[test]
+    fn pieces_that_make_no_sense_are_refused() {
+        let fine = RunPiece { blocks: 3, named: 20, grain: 2, codec: Compression::Zstd, ..piece(1, 3) };
+        assert_eq!(RunPiece::of(&fine.raw()), Some(fine));
+        for wrong in [
+            RunPiece { blocks: 0, ..fine },
+            RunPiece { blocks: 5, ..fine },
+            RunPiece { named: 2, ..fine },
+            RunPiece { named: 33, ..fine },
+            RunPiece { first: 4, ..fine },
+            RunPiece { grain: 6, ..fine },
+            RunPiece { blocks: 60, first: 8, ..piece(1, 64) },
+            RunPiece { blocks: 4, first: 61, ..piece(1, 64) },
+            RunPiece { first: 1, blocks: 2, grain: 1, ..piece(1, 64) },
+            piece(MAX_NUMBER + 1, 1),
+        ] {
+            assert_eq!(RunPiece::of(&wrong.raw()), None, "{wrong:?}");
+        }
     }
 }

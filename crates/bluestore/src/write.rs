@@ -5,13 +5,13 @@ use crate::core::{Core, State};
 use crate::data::{Placed, STREAMS, Stream, Todo};
 use crate::fullness::{Fullness, fullness};
 use crate::lock::lock;
-use crate::run::{A_BLOCK, MOST, RunHeader, RunPiece, header_blocks};
+use crate::run::{At, Building, RunPiece, most_header_blocks};
 use crate::table::Zone;
 use imbrex_device::{Cause, Code, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Ticket, Urgency, ZoneHeader};
 
 /// What the header of the store's zones says of their content.
-const KIND: u8 = 1;
+pub(crate) const KIND: u8 = 1;
 /// A run is about as long as this at most, in bytes: it is copied once, into memory of its own.
 const RUN: u64 = 8 << 20;
 
@@ -59,7 +59,7 @@ impl Core {
         let mut todo = todo.into_iter().rev().collect::<Vec<_>>();
         while let Some(first) = todo.last() {
             let stream = first.stream;
-            let Some(open) = self.open_zone(stream, 1 << first.grain)? else {
+            let Some(open) = self.open_zone(stream, 1 << first.piece.grain)? else {
                 // What goes with others may find room.
                 while let Some(next) = todo.pop_if(|next| next.stream == stream) {
                     left.push(next);
@@ -67,18 +67,25 @@ impl Core {
                 continue;
             };
             let room = ((open.capacity - open.at) / BLOCK).min(RUN / BLOCK) as u32;
-            let (mut run, mut blocks) = (Vec::new(), 0);
-            while let Some(next) = todo.pop_if(|next| next.stream == stream && run.len() < MOST) {
+            let (mut run, mut blocks, mut header) = (Vec::new(), 0, Building::default());
+            while let Some(next) =
+                todo.pop_if(|next| next.stream == stream && header.blocks_with(&next.piece).is_some())
+            {
                 let piece = next.piece;
-                let left = room.saturating_sub(blocks + header_blocks(run.len() + 1));
-                let fits = piece.blocks.min(left >> next.grain << next.grain);
+                let Some(of_header) = header.blocks_with(&piece) else { break };
+                let left = room.saturating_sub(blocks + of_header);
+                let fits = piece.blocks.min(left >> piece.grain << piece.grain);
                 if fits < piece.blocks {
                     let rest = RunPiece { first: piece.first + fits, blocks: piece.blocks - fits, ..piece };
                     let from = next.from.map(|from| Place { block: from.block + fits, ..from });
                     todo.push(Todo { piece: rest, from, ..next.clone() });
                 }
                 if fits > 0 {
-                    run.push((Todo { piece: RunPiece { blocks: fits, ..piece }, ..next }, blocks));
+                    let fitting = RunPiece { blocks: fits, ..piece };
+                    let from = (piece.first >> piece.grain) as usize;
+                    let sums = next.sums.get(from..from + fitting.grains()).unwrap_or_default();
+                    header.add(&fitting, sums, self.data.name(piece.blob.onode));
+                    run.push((Todo { piece: fitting, ..next }, blocks));
                     blocks += fits;
                 }
                 if fits < piece.blocks {
@@ -90,13 +97,13 @@ impl Core {
                 self.close(open.zone.0);
                 continue;
             }
-            let at = self.push(group, open, &run, blocks)?;
+            let at = self.push((group, &header), open, &run, blocks)?;
             let Some(at) = at else {
                 todo.extend(run.into_iter().rev().map(|(todo, _)| todo));
                 self.close(open.zone.0);
                 continue;
             };
-            let base = (at / BLOCK) as u32 + header_blocks(run.len());
+            let base = (at / BLOCK) as u32 + header.blocks();
             let place = |first: u32| Place { zone: open.zone.0, block: base + first, life: open.life as u32 };
             placed.extend(run.into_iter().map(|(todo, first)| Placed { todo, place: place(first) }));
         }
@@ -104,11 +111,19 @@ impl Core {
     }
 
     /// Gives a run to the record writer. `None`: the zone does not take it.
-    fn push(&self, group: u64, open: OpenZone, run: &[(Todo, u32)], blocks: u32) -> Result<Option<u64>> {
-        let header = header_blocks(run.len());
+    fn push(
+        &self,
+        (group, building): (u64, &Building),
+        open: OpenZone,
+        run: &[(Todo, u32)],
+        blocks: u32,
+    ) -> Result<Option<u64>> {
+        let header = building.blocks();
         let mut memory = self.data.records.memory((header + blocks) as usize * BLOCK as usize);
-        let pieces = run.iter().map(|(todo, _)| todo.piece).collect();
-        RunHeader { life: open.life, group, pieces }.encode_into(&mut memory);
+        // Nobody else writes to the zone: it stands where the last run ends.
+        let volume = self.tenant.volume().uuid();
+        let at = At { volume, zone: open.zone.0, block: (open.at / BLOCK) as u32 };
+        building.encode_into((at, open.life, group), &mut memory);
         for (todo, first) in run {
             let at = |block: u32| block as usize * BLOCK as usize;
             let piece = &todo.piece;
@@ -117,6 +132,7 @@ impl Core {
         }
         let len = memory.len() as u64;
         let at = self.data.records.push(open.zone.0, memory);
+        debug_assert!(at.is_none_or(|at| at == open.at), "a header that stands where it does not say");
         if at.is_some() {
             let mut streams = lock(&self.data.open);
             streams.iter_mut().flatten().filter(|other| other.zone == open.zone).for_each(|other| other.at += len);
@@ -209,8 +225,8 @@ impl Core {
     }
 
     /// Blocks that runs and headers take of what is written, beside its own: of so many blocks in so many pieces.
-    pub fn overhead(pieces: u64) -> u64 {
-        pieces.div_ceil(A_BLOCK as u64) + 1
+    pub fn overhead(pieces: u64, blocks: u64) -> u64 {
+        most_header_blocks(pieces, blocks)
     }
 
     /// Looks how many blocks the store can have. Other engines of the drive may have taken zones since the last time.
