@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, Transaction};
+use imbrex_bluestore::{BlueStore, Layout, Transaction};
 use imbrex_crashkit::seeds;
 use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
@@ -10,7 +10,10 @@ use imbrex_zones::Exec;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-use support::{Model, any_op, any_transaction, config, defragment_all, few_active, first, format, open_with, packed};
+use support::{
+    Model, any_op, any_transaction, bands, config, defragment_all, few_active, first, format, in_place, make_bands,
+    open_with, packed, plain,
+};
 
 fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
     let report = store.check(deep).unwrap();
@@ -19,12 +22,18 @@ fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
 
 #[test]
 fn a_store_is_what_its_transactions_made_of_it() {
-    for config in [config(), few_active()] {
+    let zones = [config(), few_active()].map(|config| (config, packed()));
+    let units = [4 << 10, 16 << 10].map(|unit| (plain(), in_place(unit)));
+    for (config, options) in zones.into_iter().chain(units) {
         for seed in seeds(12) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            let mut drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            if options.layout == Layout::InPlace {
+                make_bands(&drive).unwrap();
+                drive = bands(&drive).unwrap();
+            }
             format(&drive).unwrap();
-            let mut store = open_with(&drive, Exec::Inline, packed()).unwrap();
+            let mut store = open_with(&drive, Exec::Inline, options).unwrap();
             let mut model = Model::default();
             let (c, bits) = first();
             let mut begin = Transaction::new();
@@ -35,7 +44,7 @@ fn a_store_is_what_its_transactions_made_of_it() {
                     0 => {
                         store.sync().unwrap();
                         drop(store);
-                        store = open_with(&drive, Exec::Inline, packed()).unwrap();
+                        store = open_with(&drive, Exec::Inline, options).unwrap();
                     }
                     1 => drop(store.pack().unwrap()),
                     2 => checked(&store, true, &(seed, n)),
@@ -69,7 +78,7 @@ fn a_store_is_what_its_transactions_made_of_it() {
             }
             checked(&store, true, &seed);
             drop(store);
-            let store = open_with(&drive, Exec::Inline, packed()).unwrap();
+            let store = open_with(&drive, Exec::Inline, options).unwrap();
             assert!(Model::of(&store).unwrap() == model, "seed {seed}, after the last opening");
             checked(&store, true, &seed);
         }
