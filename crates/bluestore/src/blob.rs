@@ -7,6 +7,7 @@
 use crate::codec::{Reader, put_ordered, put_varint};
 use crate::compress::{Compression, TOGETHER, decompress};
 use crate::run::RunPiece;
+use crate::units::Units;
 use imbrex_device::AlignedBuf;
 use std::fmt;
 use std::sync::Arc;
@@ -351,6 +352,28 @@ impl Blob {
         self.runs().filter(|(_, refs)| *refs > 0).map(|(run, _)| run)
     }
 
+    /// Units of so many blocks, of those that these blocks of a zone are in, in which nothing of it lives.
+    pub fn dead_units(&self, unit: u32, at: Place, blocks: u32) -> Vec<Units> {
+        let there: Vec<(u32, u32)> = self
+            .living()
+            .filter_map(|run| Some((run.place?, run.blocks)))
+            .filter(|(place, _)| (place.zone, place.life) == (at.zone, at.life))
+            .map(|(place, blocks)| (place.block, place.block + blocks))
+            .collect();
+        let mut dead: Vec<Units> = Vec::new();
+        for n in at.block / unit..at.block.saturating_add(blocks).div_ceil(unit) {
+            let (from, to) = (u64::from(n) * u64::from(unit), (u64::from(n) + 1) * u64::from(unit));
+            if there.iter().any(|(first, end)| u64::from(*first) < to && from < u64::from(*end)) {
+                continue;
+            }
+            match dead.last_mut() {
+                Some(last) if last.first + last.units == n => last.units += 1,
+                _ => dead.push(Units { zone: at.zone, first: n, units: 1 }),
+            }
+        }
+        dead
+    }
+
     /// What has no place yet.
     pub fn deferred(&self) -> impl Iterator<Item = Run> {
         self.living().filter(|run| run.place.is_none())
@@ -546,6 +569,27 @@ mod tests {
         assert!(Blob::decode(&record).is_some());
         record[1] -= 1;
         assert_eq!(Blob::decode(&record), None);
+    }
+
+    #[test]
+    fn a_unit_is_dead_when_none_of_its_blocks_lives() {
+        let mut blob = Blob::new(0, 0, &bytes(10));
+        blob.name(0, 10);
+        // Two pieces, each in units of its own.
+        blob.put(0, 6, at(8));
+        blob.put(6, 4, at(40));
+        let units = |first, units| Units { zone: 3, first, units };
+        assert_eq!(blob.dead_units(4, at(8), 6), []);
+        let gone = |blob: &mut Blob, first, blocks| {
+            let (dead, _) = blob.unname(first, blocks);
+            dead.into_iter().flat_map(|(place, blocks)| blob.dead_units(4, place, blocks)).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&mut blob, 1, 3), []);
+        assert_eq!(gone(&mut blob, 0, 1), [units(2, 1)]);
+        assert_eq!(gone(&mut blob, 4, 1), []);
+        assert_eq!(gone(&mut blob, 5, 5), [units(3, 1), units(10, 1)]);
+        assert_eq!(blob.dead_units(1, at(8), 3), [units(8, 3)]);
+        assert_eq!(blob.dead_units(4, at(u32::MAX - 3), 3).len(), 1);
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! 3. what has no place is deferred, and nothing else is;
 //! 4. spans and omaps belong to an object, and an object to one collection;
 //! 5. the sums over all objects are right;
-//! 6. headers of runs say whose all living blocks are (looked at with `deep`).
+//! 6. headers of runs say whose all living blocks are (looked at with `deep`);
+//! 7. in a store in place no unit has blocks of two blobs, and the freelist says which have any.
 
 use crate::blob::{BLOCK, Blob, BlobId, LOST, Place, Run};
 use crate::codec::Reader;
 use crate::core::{Core, Preparing, is_of_bytes};
 use crate::counts;
+use crate::freelist::{self, Found};
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key};
@@ -52,6 +54,8 @@ struct Check<'a> {
     lost: BTreeMap<BlobId, BTreeSet<String>>,
     /// What headers of runs say, by zone and block.
     runs: BTreeMap<(u32, u32), RunPiece>,
+    /// Units that blobs have, of a store in place.
+    units: Found,
 }
 
 /// See the module. All is durable, and stays so while somebody has the right to prepare.
@@ -67,8 +71,9 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
         waiting: BTreeSet::new(),
         lost: BTreeMap::new(),
         runs: BTreeMap::new(),
+        units: Found::default(),
     };
-    if deep {
+    if deep && core.data.unit.is_none() {
         check.read_headers()?;
     }
     check.scrub()?;
@@ -80,6 +85,7 @@ pub(crate) fn check(core: &Core, deep: bool, _: &Preparing<'_>) -> Result<Report
     check.deferred()?;
     check.omaps()?;
     check.zones();
+    check.units()?;
     Ok(check.report)
 }
 
@@ -215,9 +221,12 @@ impl Check<'_> {
                 if life != Some(place.life) {
                     self.wrong(format!("{name} is in another life of zone {}", place.zone));
                 }
-                if deep && !self.is_in_runs(id, &run, place) {
+                if deep && self.core.data.unit.is_none() && !self.is_in_runs(id, &run, place) {
                     self.wrong(format!("{name} is not in the header of its run in zone {}", place.zone));
                 }
+            }
+            if let Some(unit) = self.core.data.unit {
+                self.units.count(&blob, unit);
             }
             if deep { self.bytes(id, &blob) } else { Ok(()) }
         })?;
@@ -316,6 +325,40 @@ impl Check<'_> {
             }
             Ok(())
         })
+    }
+
+    /// The freelist says what blobs say, on the drive and in memory.
+    fn units(&mut self) -> Result<()> {
+        let Found { records, twice } = std::mem::take(&mut self.units);
+        if twice > 0 {
+            self.wrong(format!("{twice} units have blocks of two blobs"));
+        }
+        let mut rest = records.clone();
+        each(self.core, Family::Units, |key, value| {
+            let Some((of, taken)) = freelist::of_key(key).zip(freelist::decode(value)) else {
+                self.wrong("a record of which units are taken makes no sense");
+                return Ok(());
+            };
+            let found = rest.remove(&of).unwrap_or(0);
+            if found != taken {
+                let (lost, extra) = ((found & !taken).count_ones(), (taken & !found).count_ones());
+                self.wrong(format!(
+                    "of zone {} {lost} units are taken that are recorded as free, and {extra} the other way round",
+                    of.0
+                ));
+            }
+            Ok(())
+        })?;
+        rest.into_keys()
+            .for_each(|(zone, _)| self.wrong(format!("units of zone {zone} are taken, and no record says so")));
+        let state = self.core.state();
+        // What dies with the group that gathers has nothing that lives.
+        let agrees = state.space.as_ref().is_none_or(|space| space.records(state.group) == records);
+        drop(state);
+        if !agrees {
+            self.wrong("memory has other units than records; open the store again");
+        }
+        Ok(())
     }
 
     fn zones(&mut self) {

@@ -52,7 +52,8 @@ impl Core {
 
     /// Whoever writes while few zones are free cleans ahead. `attended`: somebody cleans in the background.
     pub fn clean_ahead(&self, attended: bool) -> Result<()> {
-        if !self.cleaner.is_due() {
+        // In place nothing has to move.
+        if self.data.unit.is_some() || !self.cleaner.is_due() {
             return Ok(());
         }
         let cleaned = self.cleaner.clean_ahead(self, attended);
@@ -181,6 +182,9 @@ impl Core {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
+        if self.data.unit.is_some() {
+            return Vec::new();
+        }
         let unread = lock(&self.cleaning).unread.clone();
         let volume = self.tenant.volume();
         let state = self.state();

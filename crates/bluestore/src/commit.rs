@@ -8,9 +8,11 @@
 //! Records name flushed bytes only: a key-value store may have them in memory that outlives both this process and a drive that lost its power. A zone is given back only after the
 //! records that dropped its last blob are durable.
 
-use crate::blob::{BLOCK, Blob, BlobId};
+use crate::blob::{BLOCK, Blob, BlobId, Place};
 use crate::core::{ALL, Core, Fresh, State};
 use crate::data::{Placed, Todo};
+use crate::freelist;
+use crate::in_place;
 use crate::keyvalue::Family;
 use crate::layer::Layer;
 use crate::lock::lock;
@@ -186,6 +188,7 @@ impl Core {
             state.durable = kept;
             let told = state.waiting.partition_point(|(group, _)| *group <= kept);
             let callbacks: Vec<_> = state.waiting.drain(..told).flat_map(|(_, callbacks)| callbacks).collect();
+            state.space.as_mut().into_iter().for_each(|space| space.release(kept));
             (self.forgotten(&mut state), callbacks)
         };
         self.tenant.free(&free, kept);
@@ -319,9 +322,11 @@ impl Core {
     }
 
     fn write_group(&self, group: &mut Group, also: Also) -> Result<GroupData> {
-        if std::mem::take(&mut self.state().starved) {
+        let starved = std::mem::take(&mut self.state().starved);
+        if starved {
             self.close_idle();
         }
+        self.give_zones_back(starved);
         let mut todo = self.fresh_of(group)?;
         let packs = matches!(also, Also::Pack);
         let (known, unread) = match also {
@@ -364,6 +369,14 @@ impl Core {
                 match z.live {
                     0 => state.committing.delete(Family::Zones, zone_key(*zone)),
                     _ => state.committing.put(Family::Zones, zone_key(*zone), z.encode()),
+                }
+            }
+            if let Some(space) = &mut state.space {
+                for key in space.take_changed(group.number) {
+                    match space.record(key, group.number) {
+                        0 => state.committing.delete(Family::Units, freelist::key(key)),
+                        taken => state.committing.put(Family::Units, freelist::key(key), freelist::encode(taken)),
+                    }
                 }
             }
             if !state.committing.is_empty() {
@@ -455,9 +468,12 @@ impl Core {
                 }
                 state.current.put(Family::Blobs, key, blob.encode());
             }
+            if state.space.is_some() {
+                bury(state, group.number, (todo, *place), [&then, &now]);
+            }
             let [then, now] = [then, now].map(|blob| blob.map_or(0, |(_, live)| u64::from(live)));
-            if let Some(z) = state.table.get(place.zone).copied() {
-                group.zones.entry(place.zone).or_insert(Zone { live: 0, ..z }).live += then;
+            if let Some(z) = state.table.before(place.zone) {
+                group.zones.entry(place.zone).or_insert(z).live += then;
                 group.changed.insert(place.zone);
             }
             state.table.add(place.zone, now);
@@ -509,6 +525,18 @@ impl Core {
             (self.forgotten(&mut state), state.durable)
         };
         self.tenant.free(&free, durable);
+    }
+}
+
+/// Units in which nothing lives of what has got a place in them die: with the group that has it, or with that of the transactions that have taken it since.
+fn bury(state: &mut State, group: u64, (todo, place): (&Todo, Place), records: [&Option<(Blob, u32)>; 2]) {
+    let Some(space) = &mut state.space else { return };
+    for (blob, group) in records.into_iter().zip([group, state.group]) {
+        let dead = match blob {
+            Some((blob, _)) => blob.dead_units(space.unit(), place, todo.piece.blocks),
+            None => vec![in_place::units(space.unit(), place, todo.piece.blocks)],
+        };
+        dead.into_iter().for_each(|units| space.die(units, group));
     }
 }
 

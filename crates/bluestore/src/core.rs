@@ -17,10 +17,12 @@ use crate::counts::Waiting;
 use crate::data::{Data, Stream};
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
+use crate::layout::Layout;
 use crate::lock::lock;
 use crate::onode::{Onode, Span, span_key};
 use crate::right::{Right, Taken};
 use crate::rounds::Rounds;
+use crate::space::Space;
 use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
@@ -57,6 +59,10 @@ pub struct Options {
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
     pub repair: bool,
+    /// Where a new store puts data. One that is there has to be as this says, but for [`Layout::Usual`].
+    pub layout: Layout,
+    /// Bytes of an allocation unit of a new store in place, 4 KiB where nobody says; one that is there has to have the same. A blob takes whole units.
+    pub min_alloc: Option<u32>,
     /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
     pub scrub: Option<Duration>,
 }
@@ -85,6 +91,8 @@ impl Default for Options {
             cache: 16 << 20,
             attended: false,
             repair: false,
+            layout: Layout::Zones,
+            min_alloc: None,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }
     }
@@ -176,7 +184,18 @@ impl Deferred {
 impl State {
     /// Blocks that live, and those that were accepted and have no place. Those of which changes of counts wait are among them.
     pub fn used(&self) -> u64 {
-        self.table.live() + self.room.promised + self.sums.deferred.max(0) as u64
+        self.stored() + self.room.promised + self.deferred()
+    }
+
+    /// Blocks that living ones take on the drive.
+    pub fn stored(&self) -> u64 {
+        self.space.as_ref().map_or(self.table.live(), Space::used)
+    }
+
+    /// Blocks that those may take that wait for a place: each a unit, at worst.
+    pub fn deferred(&self) -> u64 {
+        let unit = self.space.as_ref().map_or(1, Space::unit);
+        self.sums.deferred.max(0) as u64 * u64::from(unit)
     }
 }
 
@@ -200,6 +219,8 @@ pub(crate) struct State {
     /// All groups up to this one are durable.
     pub durable: u64,
     pub table: Table,
+    /// Of a store in place.
+    pub space: Option<Space>,
     /// Changes of counts that blobs' records do not know of.
     pub counts: Waiting,
     pub room: Room,
@@ -283,12 +304,13 @@ pub(crate) const ALL: &[u8] = b"all";
 impl Core {
     pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, (state, rounds): (State, Rounds)) -> Core {
         let volume = tenant.volume();
+        let unit = state.space.as_ref().map(Space::unit);
         Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
             options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
-            data: Data::new(tenant),
+            data: Data::new(tenant, unit),
             state: Mutex::new(state),
             preparing: Right::default(),
             committing: Right::default(),

@@ -66,10 +66,12 @@ pub(crate) struct Data {
     /// Blocks that the smallest zone takes, its header aside.
     capacity: u64,
     left: u32,
+    /// Blocks of an allocation unit of a store in place.
+    pub unit: Option<u32>,
 }
 
 impl Data {
-    pub fn new(tenant: &Tenant) -> Data {
+    pub fn new(tenant: &Tenant, unit: Option<u32>) -> Data {
         let options = RecordOptions { gather: 1 << 20, block: BLOCK as usize, zones_at_once: None };
         let capacity = (tenant.volume().least_capacity() / BLOCK).saturating_sub(1);
         Data {
@@ -80,6 +82,7 @@ impl Data {
             closed: Mutex::default(),
             capacity,
             left: (tenant.volume().geometry().zones / LEFT).min(32),
+            unit,
         }
     }
 
@@ -95,6 +98,10 @@ impl Data {
 
     /// Blocks of data that a zone surely takes, with headers of runs and a rest at its end that is too short.
     pub fn zone_takes(&self) -> u64 {
+        if let Some(unit) = self.unit.map(u64::from) {
+            // But for the unit that has the zone's header.
+            return ((self.capacity + 1) / unit).saturating_sub(1).max(1) * unit;
+        }
         let headers = self.capacity / A_BLOCK as u64 + 2;
         self.capacity.saturating_sub(headers + (1 << self.longest_grain())).max(1)
     }

@@ -13,6 +13,7 @@ use crate::names::Name;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
 use crate::transaction::Callback;
+use crate::units::Units;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,8 @@ pub(crate) struct Draft<'a> {
     dead: Vec<(Place, u32)>,
     /// What objects that have changed are called.
     names: Vec<(u64, Name)>,
+    /// Units in which nothing lives any more, with the life of their zone.
+    dead_units: Vec<(Units, u32)>,
     pub sums: Sums,
     /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
     brings: bool,
@@ -113,6 +116,15 @@ fn count_one(core: &Core, blob: &mut Blob, change: CountChange) -> Result<Vec<(P
     if known { Ok(dead) } else { Err(core.corrupt("an extent that names a part of a blob that is gone")) }
 }
 
+/// Units in which nothing lives any more of a blob of which this has died, in a store in place; with the lives of their zones.
+fn dead_units(core: &Core, blob: &Blob, dead: &[(Place, u32)]) -> Vec<(Units, u32)> {
+    let Some(unit) = core.data.unit else { return Vec::new() };
+    let of = |(place, blocks): &(Place, u32)| {
+        blob.dead_units(unit, *place, *blocks).into_iter().map(|units| (units, place.life)).collect::<Vec<_>>()
+    };
+    dead.iter().flat_map(of).collect()
+}
+
 impl<'a> Draft<'a> {
     /// Whoever calls has the right to prepare.
     pub fn new(core: &'a Core, when: Counts) -> Draft<'a> {
@@ -135,6 +147,7 @@ impl<'a> Draft<'a> {
             fresh: Vec::new(),
             dead: Vec::new(),
             names: Vec::new(),
+            dead_units: Vec::new(),
             sums: Sums::default(),
             brings: false,
             next,
@@ -332,11 +345,14 @@ impl<'a> Draft<'a> {
         let deferred = if pending { 0 } else { count(blob.deferred()) };
         let waited = !waiting.is_empty();
         waiting.extend(self.counts.get(&id).into_iter().flatten());
-        let mut dead = Vec::new();
+        let (mut dead, mut units) = (Vec::new(), Vec::new());
         for change in &waiting {
-            dead.extend(count_one(self.core, &mut blob, *change)?);
+            let now = count_one(self.core, &mut blob, *change)?;
+            units.extend(dead_units(self.core, &blob, &now));
+            dead.extend(now);
         }
         self.dead.extend(dead);
+        self.dead_units.extend(units);
         self.counts.remove(&id);
         if waited {
             self.counted.push(id);
@@ -433,7 +449,9 @@ impl<'a> Draft<'a> {
         let held = self.held(id)?;
         held.changed = true;
         let dead = count_one(core, &mut held.blob, change)?;
+        let units = dead_units(core, &held.blob, &dead);
         self.dead.extend(dead);
+        self.dead_units.extend(units);
         Ok(())
     }
 
@@ -517,10 +535,11 @@ impl<'a> Draft<'a> {
     pub fn publish(mut self, callbacks: Vec<Callback>) -> Result<u64, (Error, Vec<Callback>)> {
         self.write_down();
         let blocks: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK).sum();
-        let more = blocks + self.sums.deferred.max(0) as u64;
-        let need = if blocks > 0 { blocks + Core::overhead(self.fresh.len() as u64, blocks) } else { 0 };
+        let deferred = self.sums.deferred.max(0) as u64 * u64::from(self.core.data.unit.unwrap_or(1));
+        let more = blocks + deferred;
+        let need = if blocks > 0 { blocks + self.core.overhead(self.fresh.len() as u64, blocks) } else { 0 };
         if more > 0
-            && let Err(error) = self.core.make_room(need + self.sums.deferred.max(0) as u64, self.brings)
+            && let Err(error) = self.core.make_room(need + deferred, self.brings)
         {
             return Err((error, callbacks));
         }
@@ -550,6 +569,11 @@ impl<'a> Draft<'a> {
         self.undeferred.into_iter().for_each(|id| state.deferred.remove(id));
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
+        let state = &mut *state;
+        for (units, life) in self.dead_units {
+            let there = state.table.get(units.zone).is_some_and(|z| z.life as u32 == life);
+            state.space.as_mut().filter(|_| there).into_iter().for_each(|space| space.die(units, group));
+        }
         for (place, blocks) in self.dead {
             if state.table.sub(place.zone, place.life, blocks.into()) {
                 self.core.tenant.forget(ZoneId(place.zone), group);

@@ -28,11 +28,13 @@ pub enum Family {
     Zones,
     /// Sums over all objects.
     Statistics,
+    /// Which units of zones are taken, of a store that overwrites in place.
+    Units,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 10] = [
+    pub const ALL: [Family; 11] = [
         Family::Super,
         Family::Collections,
         Family::Onodes,
@@ -43,11 +45,12 @@ impl Family {
         Family::Omap,
         Family::Zones,
         Family::Statistics,
+        Family::Units,
     ];
 
     /// Its name where families have names: a letter.
     pub fn name(self) -> &'static str {
-        ["S", "C", "O", "X", "P", "R", "D", "M", "Z", "T"][self as usize]
+        ["S", "C", "O", "X", "P", "R", "D", "M", "Z", "T", "B"][self as usize]
     }
 }
 

@@ -9,17 +9,19 @@
 //!
 //! While anything is lost, zones in which nothing lives keep their records and are not free: the bytes are perhaps still there.
 
-use crate::blob::{Blob, BlobId};
+use crate::blob::{BLOCK, Blob, BlobId};
 use crate::check::each;
 use crate::codec::Reader;
 use crate::core::{ALL, Core, NEXT, Preparing};
 use crate::counts;
+use crate::freelist;
 use crate::id::ObjectId;
 use crate::keyvalue::{Change, Family};
 use crate::lock::lock;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::rounds::{Rounds, SCRUB};
-use crate::table::{Sums, Zone, zone_key};
+use crate::space::Space;
+use crate::table::{Sums, Table, Zone, zone_key};
 use imbrex_device::{Result, ZoneId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -421,13 +423,28 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Which units are taken is what blobs say by now, in a store in place.
+    fn units(&self) -> Result<()> {
+        let core = self.core;
+        let Some(unit) = core.data.unit else { return Ok(()) };
+        let space = Space::new(unit, (core.tenant.volume().least_capacity() / BLOCK) as u32);
+        let mut table = Table::default();
+        self.zones.iter().for_each(|(zone, z)| table.insert(*zone, *z));
+        let (space, changes) = freelist::derive(core.kv.as_ref(), space, &table)?;
+        if !changes.is_empty() {
+            core.kv.write(&changes)?;
+        }
+        core.state().space = Some(space);
+        Ok(())
+    }
+
     /// All of it is durable, and memory has it.
     fn end(self) -> Result<Repaired> {
         let core = self.core;
         if self.done.mended.is_empty() && self.changed.is_empty() {
             return Ok(self.done);
         }
-        if let Err(error) = core.kv.sync() {
+        if let Err(error) = self.units().and_then(|()| core.kv.sync()) {
             core.stop("a repair has failed; open the store again");
             return Err(error);
         }
@@ -447,7 +464,7 @@ impl Repair<'_> {
             for (zone, z) in self.zones {
                 let lived = state.table.get(zone).is_some_and(|was| was.live > 0);
                 state.table.insert(zone, z);
-                if lived && z.live == 0 && !z.open {
+                if lived && z.live == 0 && !z.open && !state.table.keeps {
                     core.tenant.forget(ZoneId(zone), state.durable);
                 }
             }

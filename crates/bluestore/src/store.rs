@@ -9,12 +9,15 @@ use crate::core::{ALL, CHECK, Core, Deferred, NEXT, Options, State, is_of_bytes}
 use crate::counts;
 use crate::derive;
 use crate::draft::{Counts, Draft};
+use crate::freelist;
 use crate::fullness::{Fullness, fullness};
 use crate::id::{CollectionId, ObjectId};
 use crate::keyvalue::{Change, Family, KeyValue, Pair};
+use crate::layout;
 use crate::lock::lock;
 use crate::read::{Page, Stat};
 use crate::rounds::{Rounds, SCRUB};
+use crate::space::Space;
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
@@ -66,7 +69,7 @@ pub struct Usage {
     pub uncounted: u64,
     /// Bytes of blocks that wait in the key-value store.
     pub deferred: u64,
-    /// Bytes of zones that are free for the store.
+    /// Bytes of zones that are free for the store, and of free units of its own.
     pub free: u64,
     /// Bytes that it can have, if no other engine of the drive takes more zones.
     pub capacity: u64,
@@ -92,9 +95,12 @@ impl BlueStore {
     pub fn open(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options) -> Result<BlueStore> {
         let volume = tenant.volume();
         let corrupt = |what: &str| Error::corrupt(&volume.name(), what).checked_by(CHECK);
-        let super_block = SuperBlock { volume: volume.uuid(), tenant: tenant.owner() };
+        let mut super_block = SuperBlock { volume: volume.uuid(), tenant: tenant.owner(), unit: 0 };
         match kv.get(Family::Super, ALL)? {
-            Some(found) => super_block.check(&found).map_err(|why| Error::unusable(&volume.name(), why))?,
+            Some(found) => {
+                super_block.unit = super_block.check(&found).map_err(|why| Error::unusable(&volume.name(), why))?;
+                layout::agree(volume, super_block.unit, options.layout, options.min_alloc)?;
+            }
             None => {
                 let any = Family::ALL
                     .into_iter()
@@ -108,6 +114,7 @@ impl BlueStore {
                     let sentence = "has zones of an object store whose metadata are not here; open it with those, or format the drive anew";
                     return Err(Error::unusable(&volume.name(), sentence));
                 }
+                super_block.unit = layout::new_unit(volume, options.layout, options.min_alloc)?;
                 kv.write(&[Change::Put(Family::Super, ALL.to_vec(), super_block.encode())])?;
                 kv.sync()?;
             }
@@ -124,10 +131,15 @@ impl BlueStore {
         let sums = sums.or(options.repair.then(Sums::default)).ok_or_else(|| corrupt("the sums over all objects"))?;
         let counts = counts::load(kv.as_ref(), options.repair)?.ok_or_else(|| corrupt("changes of blobs' counts"))?;
         tenant.begin()?;
-        let (table, derived) = match options.repair {
+        let (mut table, mut derived) = match options.repair {
             true => derive::zones(tenant, kv.as_ref())?,
             false => (zones(tenant, kv.as_ref())?, Vec::new()),
         };
+        let space = match super_block.unit {
+            0 => None,
+            unit => Some(freelist::open(tenant, kv.as_ref(), (unit, &table), options.repair.then_some(&mut derived))?),
+        };
+        table.keeps = space.is_some();
         // Zones of which it knows no more are reset behind this.
         kv.sync()?;
         tenant.adoption_done();
@@ -139,8 +151,18 @@ impl BlueStore {
         // A version of an earlier opening never comes again.
         let version = volume.mount() << 32;
         let deferred = Deferred::after(sums.deferred > 0);
-        let state =
-            State { group: 1, deferred, table, counts, sums, next: ceiling, ceiling, version, ..State::default() };
+        let state = State {
+            group: 1,
+            deferred,
+            table,
+            space,
+            counts,
+            sums,
+            next: ceiling,
+            ceiling,
+            version,
+            ..State::default()
+        };
         let rounds = rounds(kv.as_ref())?;
         let core = Core::new(tenant, kv, options, (state, rounds));
         *lock(&core.derived) = derived;
@@ -424,10 +446,11 @@ impl BlueStore {
         Usage {
             objects: positive(state.sums.objects),
             bytes: positive(state.sums.bytes),
-            stored: state.table.live() * BLOCK,
+            stored: state.stored() * BLOCK,
             uncounted: state.counts.len() as u64,
             deferred: positive(state.sums.deferred) * BLOCK,
-            free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity(),
+            free: u64::from(counts.free.saturating_sub(counts.reserve)) * self.0.tenant.volume().least_capacity()
+                + state.space.as_ref().map_or(0, Space::free) * BLOCK,
             capacity: state.room.capacity * BLOCK,
             fullness: fullness(state.used(), state.room.capacity, (near_full, full)),
             moved: self.0.cleaner.totals().moved,

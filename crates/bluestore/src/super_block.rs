@@ -1,5 +1,6 @@
 //! The first record of a store: of which volume and tenant it is.
 
+use crate::codec::BLOCK;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,13 +16,19 @@ struct RawSuperBlock {
     crc: U32,
     tenant: U32,
     volume: [u8; 16],
+    unit: U32,
 }
-const _: () = assert!(size_of::<RawSuperBlock>() == 40);
+const _: () = assert!(size_of::<RawSuperBlock>() == 44);
+
+/// Longest unit of a store in place, in bytes.
+pub(crate) const MAX_UNIT: u32 = 1 << 20;
 
 /// See the module.
 pub(crate) struct SuperBlock {
     pub volume: [u8; 16],
     pub tenant: u8,
+    /// Bytes of an allocation unit of a store that overwrites in place; 0: it writes runs to zones.
+    pub unit: u32,
 }
 
 impl SuperBlock {
@@ -33,29 +40,47 @@ impl SuperBlock {
             crc: 0.into(),
             tenant: u32::from(self.tenant).into(),
             volume: self.volume,
+            unit: self.unit.into(),
         };
         raw.crc = crc32c::crc32c(raw.as_bytes()).into();
         raw.as_bytes().to_vec()
     }
 
-    /// Whether these bytes are this one's; else a whole sentence.
-    pub fn check(&self, bytes: &[u8]) -> Result<(), &'static str> {
-        let raw = RawSuperBlock::read_from_bytes(bytes).ok().filter(|raw| raw.magic == MAGIC);
-        let Some(raw) = raw else {
-            return Err("the key-value store holds something else than an object store's metadata");
+    /// Whether these bytes are this one's, whatever its unit: that; else a whole sentence.
+    pub fn check(&self, bytes: &[u8]) -> Result<u32, &'static str> {
+        let other = "the object store is of another version of Imbrex; use that one";
+        let Ok(raw) = RawSuperBlock::read_from_bytes(bytes) else {
+            // Versions before were shorter.
+            return Err(if bytes.starts_with(&MAGIC) {
+                other
+            } else {
+                "the key-value store holds something else than an object store's metadata"
+            });
         };
+        if raw.magic != MAGIC {
+            return Err("the key-value store holds something else than an object store's metadata");
+        }
         if raw.version.get() != VERSION {
-            return Err("the object store is of another version of Imbrex; use that one");
+            return Err(other);
         }
         let unsummed = RawSuperBlock { crc: 0.into(), ..raw.clone() };
         if crc32c::crc32c(unsummed.as_bytes()) != raw.crc.get() {
             return Err("the first record of the object store is damaged; restore its metadata");
         }
+        let unit = raw.unit.get();
+        if unit > 0 && !is_unit(unit) {
+            return Err("the first record of the object store is damaged; restore its metadata");
+        }
         match raw.volume == self.volume && raw.tenant.get() == u32::from(self.tenant) {
-            true => Ok(()),
+            true => Ok(unit),
             false => Err("the metadata are those of an object store on another volume; open it there"),
         }
     }
+}
+
+/// Whether a store in place may have units of so many bytes.
+pub(crate) fn is_unit(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (BLOCK as u32..=MAX_UNIT).contains(&bytes)
 }
 
 #[cfg(test)]
@@ -64,14 +89,23 @@ mod tests {
 
     #[test]
     fn it_is_known_again_and_nothing_else_is_taken_for_it() {
-        let own = SuperBlock { volume: [7; 16], tenant: 2 };
-        assert_eq!(own.check(&own.encode()), Ok(()));
-        assert!(SuperBlock { volume: [7; 16], tenant: 1 }.check(&own.encode()).is_err());
-        for at in 0..40 {
-            let mut bytes = own.encode();
-            bytes[at] ^= 1;
-            assert!(own.check(&bytes).is_err(), "{at}");
+        for unit in [0, 4096, 64 << 10] {
+            let own = SuperBlock { volume: [7; 16], tenant: 2, unit };
+            assert_eq!(SuperBlock { unit: 1, ..own }.check(&own.encode()), Ok(unit));
+            assert!(SuperBlock { volume: [7; 16], tenant: 1, unit }.check(&own.encode()).is_err());
+            for at in 0..44 {
+                let mut bytes = own.encode();
+                bytes[at] ^= 1;
+                assert!(own.check(&bytes).is_err(), "{at}");
+            }
+            assert!(own.check(b"").is_err());
         }
-        assert!(own.check(b"").is_err());
+        for unit in [1, 2048, 4097, 12 << 10, 2 << 20] {
+            let odd = SuperBlock { volume: [7; 16], tenant: 2, unit };
+            assert!(odd.check(&odd.encode()).is_err(), "{unit}");
+        }
+        let earlier = &SuperBlock { volume: [7; 16], tenant: 2, unit: 0 }.encode()[..40];
+        let own = SuperBlock { volume: [7; 16], tenant: 2, unit: 0 };
+        assert!(own.check(earlier).unwrap_err().contains("another version"));
     }
 }

@@ -23,8 +23,10 @@ pub(crate) struct Table {
     live: u64,
     /// Blocks that have died since the opening: the time of the cleaner.
     died: u64,
-    /// Those of which the key-value store does not have what is here.
-    changed: BTreeSet<u32>,
+    /// Those that have changed since somebody asked, and by how many blocks.
+    changed: BTreeMap<u32, i64>,
+    /// Zones in which nothing lives are kept, until somebody gives them back.
+    pub keeps: bool,
 }
 
 impl Table {
@@ -59,7 +61,7 @@ impl Table {
         if let Some(z) = self.zones.get_mut(&zone) {
             z.live += blocks;
             self.live += blocks;
-            self.changed.insert(zone);
+            *self.changed.entry(zone).or_default() += blocks as i64;
         }
     }
 
@@ -70,8 +72,14 @@ impl Table {
         z.live = was.saturating_sub(blocks);
         self.live -= was - z.live;
         self.died += was - z.live;
-        self.changed.insert(zone);
-        was > 0 && z.live == 0 && !z.open
+        *self.changed.entry(zone).or_default() -= (was - z.live) as i64;
+        was > 0 && z.live == 0 && !z.open && !self.keeps
+    }
+
+    /// The zone as it was at the last [`Table::take_changed`].
+    pub fn before(&self, zone: u32) -> Option<Zone> {
+        let since = self.changed.get(&zone).copied().unwrap_or(0);
+        self.get(zone).map(|z| Zone { live: z.live.saturating_add_signed(-since), ..*z })
     }
 
     /// The part of what lives in a zone of so many blocks that dies with each other block, by what has died there so far.
@@ -88,7 +96,7 @@ impl Table {
 
     /// Those that have changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.changed).into_keys().collect()
     }
 }
 

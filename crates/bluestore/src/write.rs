@@ -6,6 +6,7 @@ use crate::data::{Placed, STREAMS, Stream, Todo};
 use crate::fullness::{Fullness, fullness};
 use crate::lock::lock;
 use crate::run::{At, Building, RunPiece, most_header_blocks};
+use crate::space::Space;
 use crate::table::Zone;
 use imbrex_device::{Cause, Code, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Ticket, Urgency, ZoneHeader};
@@ -21,6 +22,9 @@ impl Core {
     /// # Errors
     /// Those of the drive.
     pub fn write_data(&self, group: u64, mut todo: Vec<Todo>) -> Result<(Vec<Placed>, Vec<Todo>)> {
+        if self.data.unit.is_some() {
+            return self.write_in_place(group, todo);
+        }
         let (mut placed, mut left): (Vec<Placed>, Vec<Todo>) = (Vec::new(), Vec::new());
         // What belongs together stands together.
         todo.sort_by_key(|todo| todo.stream);
@@ -224,9 +228,12 @@ impl Core {
         self.count_room();
     }
 
-    /// Blocks that runs and headers take of what is written, beside its own: of so many blocks in so many pieces.
-    pub fn overhead(pieces: u64, blocks: u64) -> u64 {
-        most_header_blocks(pieces, blocks)
+    /// Blocks that are taken by what is written, beside its own: of so many blocks in so many pieces. Those of runs and headers, or what is left of units.
+    pub fn overhead(&self, pieces: u64, blocks: u64) -> u64 {
+        match self.data.unit {
+            Some(unit) => pieces * u64::from(unit - 1),
+            None => most_header_blocks(pieces, blocks),
+        }
     }
 
     /// Looks how many blocks the store can have. Other engines of the drive may have taken zones since the last time.
@@ -295,13 +302,17 @@ impl Core {
 
     /// Blocks that were accepted and have no place, and so many more.
     fn needs(&self, state: &State, more: u64) -> u64 {
-        let deferred = state.sums.deferred.max(0) as u64;
+        let deferred = state.deferred();
+        if state.space.is_some() {
+            return state.room.promised + more + deferred;
+        }
         let all = state.room.promised + more + deferred + deferred / 16;
         if all == 0 { 0 } else { all + 1 }
     }
 
     /// Blocks for which there is room with so many reservations.
     fn has(&self, state: &State, reserved: usize) -> u64 {
-        state.room.open + reserved as u64 * self.data.zone_takes()
+        let open = state.space.as_ref().map_or(state.room.open, Space::free);
+        open + reserved as u64 * self.data.zone_takes()
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, Options, Transaction};
+use imbrex_bluestore::{BlueStore, Layout, Options, Transaction};
 use imbrex_crashkit::seeds;
 use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
@@ -11,7 +11,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use support::{
-    CACHES, Model, any_op, any_transaction, config, defragment_all, few_active, first, format, open_with, packed,
+    CACHES, Model, any_op, any_transaction, bands, config, defragment_all, few_active, first, format, in_place,
+    make_bands, open_with, packed, plain,
 };
 
 fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
@@ -21,12 +22,18 @@ fn checked(store: &BlueStore, deep: bool, what: &dyn std::fmt::Debug) {
 
 #[test]
 fn a_store_is_what_its_transactions_made_of_it() {
-    for config in [config(), few_active()] {
+    let zones = [config(), few_active()].map(|config| (config, packed()));
+    let units = [4 << 10, 16 << 10].map(|unit| (plain(), in_place(unit)));
+    for (config, options) in zones.into_iter().chain(units) {
         for seed in seeds(12) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            let mut drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            if options.layout == Layout::InPlace {
+                make_bands(&drive).unwrap();
+                drive = bands(&drive).unwrap();
+            }
             format(&drive).unwrap();
-            let options = Options { cache: CACHES[seed as usize % CACHES.len()], ..packed() };
+            let options = Options { cache: CACHES[seed as usize % CACHES.len()], ..options };
             let mut store = open_with(&drive, Exec::Inline, options).unwrap();
             let mut model = Model::default();
             let (c, bits) = first();

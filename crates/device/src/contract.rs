@@ -19,6 +19,7 @@ pub const CHECKS: &[Check] = &[
     ("reset zones forget", states::reset_zones_forget),
     ("reports can be taken in parts", states::reports_can_be_taken_in_parts),
     ("conventional zones are written anywhere", states::conventional_zones_are_written_anywhere),
+    ("zones in place are written anywhere", states::zones_in_place_are_written_anywhere),
     ("the write cache can be switched", states::the_write_cache_can_be_switched),
     ("unaligned commands fail", rules::unaligned_commands_fail),
     ("long commands fail", rules::long_commands_fail),

@@ -11,6 +11,8 @@
 //!   writes, cut at a block boundary; conventional writes are each kept, lost or torn at a block boundary; zone
 //!   operations are durable when they return. With the write cache off, acknowledged is durable.
 //! - At most one write may be in flight per zone. A second one is a violation.
+//! - A drive that [overwrites](ZonedDevice::overwrites) lets a sequential zone be written *in place*: it is full then, and written anywhere until it is
+//!   reset, as a conventional zone is, with the same promises. Several writes of such a zone may be in flight where they do not overlap.
 //!
 //! The [`Survivor`] is the other thing that floor 0 names: memory that outlives the process, not the power.
 
@@ -212,6 +214,22 @@ pub trait ZonedDevice: Send + Sync {
     fn flush(&self, tag: Tag) -> Result<()>;
     /// Opens, closes, finishes or resets a sequential zone; durable when it returns.
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()>;
+    /// Whether sequential zones can be written [in place](ZonedDevice::set_in_place).
+    fn overwrites(&self) -> bool {
+        false
+    }
+    /// Makes a sequential zone full, so that it can be written in place. What stands where nothing was written is anything. Durable when it returns, with
+    /// what was written to the zone before; cut by a crash it has happened or not.
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        let (_, name) = (tag, &self.identity().name);
+        Err(Error::invalid(name, "a write in place, which this drive does not allow").at(zone, 0))
+    }
+    /// Writes whole blocks anywhere in a zone that is written to its end, or was [set in place](ZonedDevice::set_in_place).
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let (_, _, name) = (buf, tag, &self.identity().name);
+        let error = Error::invalid(name, "a write in place, which this drive does not allow");
+        Err(error.at(self.geometry().zone_of(at), at))
+    }
     /// Whether the volatile write cache is on.
     fn write_cache(&self) -> Result<bool>;
     /// Turns the volatile write cache on, or off (which first makes everything durable).

@@ -6,6 +6,7 @@
 
 use crate::{AlignedBuf, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whose memory: only the same volume, on the same medium, in the same mount and power epoch may replay it.
@@ -80,11 +81,14 @@ impl Region for HeapRegion {
 }
 
 /// A survivor in the heap: outlives the volume that uses it as long as somebody holds the value. Tests hold it across a
-/// simulated death of the process; [`HeapSurvivor::snapshot`] copies it for the crash explorer.
+/// simulated death of the process; [`HeapSurvivor::snapshot`] copies it for the crash explorer. It keeps one region a volume.
 #[derive(Default)]
 pub struct HeapSurvivor {
-    kept: Mutex<Option<(SurvivorKey, Arc<dyn Region>)>>,
+    kept: Mutex<BTreeMap<[u8; 16], Kept>>,
 }
+
+/// Whose memory it is, and the memory.
+type Kept = (SurvivorKey, Arc<dyn Region>);
 
 impl HeapSurvivor {
     /// With nothing in it.
@@ -96,8 +100,9 @@ impl HeapSurvivor {
     /// writing to the region meanwhile.
     pub fn snapshot(&self) -> HeapSurvivor {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let copy = kept.as_ref().map(|(key, region)| (*key, heap_region(&copy_of(region.as_ref()))));
-        HeapSurvivor { kept: Mutex::new(copy) }
+        let copy =
+            |(volume, (key, region)): (&[u8; 16], &Kept)| (*volume, (*key, heap_region(&copy_of(region.as_ref()))));
+        HeapSurvivor { kept: Mutex::new(kept.iter().map(copy).collect()) }
     }
 }
 
@@ -166,18 +171,18 @@ fn copy_of(region: &dyn Region) -> Vec<u8> {
 impl Survivor for HeapSurvivor {
     fn left_behind(&self, key: &SurvivorKey) -> Result<Option<Vec<u8>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(kept.as_ref().filter(|(k, _)| k == key).map(|(_, region)| copy_of(region.as_ref())))
+        Ok(kept.get(&key.volume).filter(|(k, _)| k == key).map(|(_, region)| copy_of(region.as_ref())))
     }
 
     fn create_filled(&self, key: &SurvivorKey, capacity: usize, fill: &mut Fill<'_>) -> Result<Arc<dyn Region>> {
         let region = zeroed_region(capacity);
         fill(&region)?;
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, region.clone()));
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(key.volume, (*key, region.clone()));
         Ok(region)
     }
 
-    fn discard(&self, _volume: &[u8; 16]) -> Result<()> {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    fn discard(&self, volume: &[u8; 16]) -> Result<()> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(volume);
         Ok(())
     }
 }
@@ -204,9 +209,13 @@ mod tests {
         ] {
             assert!(survivor.left_behind(&other).unwrap().is_none());
         }
+        let other = SurvivorKey { volume: [9; 16], ..KEY };
+        survivor.create(&other, 64).unwrap();
+        assert_eq!(survivor.left_behind(&KEY).unwrap().unwrap()[9], 7, "each volume has its own");
         let copy = survivor.snapshot();
         survivor.discard(&KEY.volume).unwrap();
         assert!(survivor.left_behind(&KEY).unwrap().is_none());
+        assert_eq!(survivor.left_behind(&other).unwrap().unwrap().len(), 64);
         assert_eq!(copy.left_behind(&KEY).unwrap().unwrap()[9], 7);
     }
 

@@ -204,6 +204,19 @@ impl ZonedDevice for Counted {
         self.counters.note(op.into(), tag, 0, &outcome);
         outcome
     }
+    fn overwrites(&self) -> bool {
+        self.below.overwrites()
+    }
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        let outcome = self.below.set_in_place(zone, tag);
+        self.counters.note(ZoneOp::Finish.into(), tag, 0, &outcome);
+        outcome
+    }
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let outcome = self.below.write_in_place(buf, at, tag);
+        self.counters.note(Command::Write, tag, buf.len(), &outcome);
+        outcome
+    }
     fn write_cache(&self) -> Result<bool> {
         self.below.write_cache()
     }

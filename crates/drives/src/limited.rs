@@ -75,6 +75,16 @@ impl ZonedDevice for Limited {
     fn zone_op(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {
         self.below.zone_op(op, zone, tag)
     }
+    fn overwrites(&self) -> bool {
+        self.below.overwrites()
+    }
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        self.below.set_in_place(zone, tag)
+    }
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        self.check(buf.len(), at)?;
+        self.below.write_in_place(buf, at, tag)
+    }
     fn write_cache(&self) -> Result<bool> {
         self.below.write_cache()
     }

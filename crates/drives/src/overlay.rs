@@ -182,6 +182,14 @@ impl Overlay {
         Ok(())
     }
 
+    fn check_limit(&self, state: &State, more: usize, at: u64) -> Result<()> {
+        if (state.blocks.len() * self.geometry().block as usize).saturating_add(more) <= self.limit {
+            return Ok(());
+        }
+        let what = format!("needs more than {} bytes of repairs, which a look keeps in memory; mount it", self.limit);
+        Err(self.error(Fault::Unusable(what.into()), at))
+    }
+
     fn forget(&self, state: &mut State, id: ZoneId) {
         let (block, start) = (u64::from(self.geometry().block), self.geometry().start(id));
         let seen = &mut state.zones[id.0 as usize];
@@ -250,11 +258,7 @@ impl ZonedDevice for Overlay {
             return Err(self.invalid("no such zone", at));
         };
         self.check_write(&zone, offset, len, at)?;
-        if (state.blocks.len() * block).saturating_add(buf.len()) > self.limit {
-            let what =
-                format!("needs more than {} bytes of repairs, which a look keeps in memory; mount it", self.limit);
-            return Err(self.error(Fault::Unusable(what.into()), at));
-        }
+        self.check_limit(&state, buf.len(), at)?;
         if zone.state != ZoneState::Conventional {
             self.open(&mut state, id, false, at)?;
         }
@@ -303,6 +307,40 @@ impl ZonedDevice for Overlay {
                 Self::set(&mut state, zone, ZoneState::Empty);
             }
         }
+        Ok(())
+    }
+
+    fn overwrites(&self) -> bool {
+        self.below.overwrites()
+    }
+
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        if !self.overwrites() {
+            return self.below.set_in_place(zone, tag);
+        }
+        // Where nothing was written zeros are as good as anything.
+        self.zone_op(ZoneOp::Finish, zone, tag)
+    }
+
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        if !self.overwrites() {
+            return self.below.write_in_place(buf, at, tag);
+        }
+        self.check_command(buf, at)?;
+        let g = self.geometry();
+        let (id, block) = (g.zone_of(at), g.block as usize);
+        if at - g.start(id) + buf.len() as u64 > g.zone_size {
+            return Err(self.invalid("a write across zones", at));
+        }
+        let mut state = self.lock();
+        if state.zones.get(id.0 as usize).is_none_or(|seen| seen.zone.state != ZoneState::Full) {
+            return Err(self.invalid("a write in place to a zone that is not full", at));
+        }
+        self.check_limit(&state, buf.len(), at)?;
+        for (i, bytes) in buf.chunks(block).enumerate() {
+            state.blocks.insert(at / block as u64 + i as u64, bytes.into());
+        }
+        state.zones[id.0 as usize].touched = true;
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The overlay: it keeps the contract of a drive, and never writes to the one below.
 
+use imbrex_device::banded::{Banded, Layout, MemoryBase};
+use imbrex_device::kernel::Access;
 use imbrex_device::{
     AlignedBuf, Cause, Fault, HeapSurvivor, Survivor, SurvivorKey, Tag, ZoneId, ZoneOp, ZoneState, ZonedDevice,
     contract, report_all,
@@ -61,6 +63,33 @@ fn it_keeps_the_contract_of_a_drive() {
     }
     // And over zones that are not empty.
     contract::run(&|| Box::new(Overlay::new(Arc::new(used()), DEFAULT_LIMIT).unwrap()));
+    // And over a disk whose zones are written in place.
+    contract::run(&|| {
+        let plan = Layout::plan(48 << 20, 4096, 1 << 20, Some(2)).unwrap();
+        let base = MemoryBase::new(vec![0xee; 48 << 20], 4096);
+        Banded::format(&base, &plan).unwrap();
+        let below = Arc::new(Banded::open(Box::new(base), Access::Write).unwrap());
+        assert!(below.overwrites());
+        Box::new(Overlay::new(below, DEFAULT_LIMIT).unwrap())
+    });
+}
+
+#[test]
+fn what_is_overwritten_in_place_stays_as_it_is_below() {
+    let plan = Layout::plan(48 << 20, 4096, 1 << 20, Some(0)).unwrap();
+    let base = MemoryBase::new(vec![0; 48 << 20], 4096);
+    Banded::format(&base, &plan).unwrap();
+    let below = Arc::new(Banded::open(Box::new(base), Access::Write).unwrap());
+    let start = below.geometry().start(ZoneId(3));
+    below.set_in_place(ZoneId(3), TAG).unwrap();
+    (0..3).for_each(|n| below.write_in_place(&block(1, 1 + n as u8), start + n * 4096, TAG).unwrap());
+    let drive = Overlay::new(below.clone(), 2 * 4096).unwrap();
+    drive.write_in_place(&block(1, 9), start + 4096, TAG).unwrap();
+    assert_eq!((read(&drive, 3, 3), read(below.as_ref(), 3, 3)), (vec![1, 9, 3], vec![1, 2, 3]));
+    let error = drive.write_in_place(&block(2, 9), start, TAG).unwrap_err();
+    assert!(matches!(error.fault, Fault::Unusable(_)), "{error}");
+    drive.zone_op(ZoneOp::Reset, ZoneId(3), TAG).unwrap();
+    assert_eq!((read(&drive, 3, 1), drive.kept()), (vec![0], 0));
 }
 
 #[test]

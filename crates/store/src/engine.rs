@@ -2,7 +2,7 @@
 
 use crate::metadata::Metadata;
 use crate::pace::{self, Turn};
-use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Mend, NAME, Repaired, Report, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
@@ -74,6 +74,11 @@ impl Engine for ObjectStore {
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),
         ("max-slowdown", |o, given| given.number(1.05..=100.0).map(|factor| o.store.max_slowdown = factor)),
         ("pack-from", |o, given| given.size(0..=1 << 30).map(|bytes| o.store.pack_from = bytes)),
+        ("layout", |o, given| {
+            let layout = Layout::of_name(given.value);
+            layout.map(|layout| o.store.layout = layout).ok_or_else(|| format!("{given} is neither zones nor in-place"))
+        }),
+        ("min-alloc", |o, given| given.size(4 << 10..=1 << 20).map(|bytes| o.store.min_alloc = Some(bytes as u32))),
         ("repair", |o, given| given.on().map(|on| o.store.repair = on)),
         ("scrub", |o, given| {
             let period = pace::period(given.value);

@@ -102,6 +102,19 @@ impl ZonedDevice for Tap {
         self.note(op.into(), self.geometry().start(zone), 0, tag, &result);
         result
     }
+    fn overwrites(&self) -> bool {
+        self.drive.overwrites()
+    }
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        let result = self.drive.set_in_place(zone, tag);
+        self.note(ZoneOp::Finish.into(), self.geometry().start(zone), 0, tag, &result);
+        result
+    }
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let result = self.drive.write_in_place(buf, at, tag);
+        self.note(Op::Write, at, buf.len() as u64, tag, &result);
+        result
+    }
     fn write_cache(&self) -> Result<bool> {
         self.drive.write_cache()
     }

@@ -1,10 +1,10 @@
 //! Repair: each thing that a check looks at is broken behind the store's back. What can be derived is mended, what is gone is told, and a crash at any write of a repair does no harm.
 
-use crate::support::{content, format};
+use crate::support::{bands, content, format, make_bands};
 use crate::{ALL, BLOCK, does, id, large, plain};
-use imbrex_bluestore::{BlueStore, Change, Family, KeyValue, Mend, NAME, Options, Pair, Transaction};
+use imbrex_bluestore::{BlueStore, Change, Family, KeyValue, Layout, Mend, NAME, Options, Pair, Transaction};
 use imbrex_device::{Code, Drive, Error, Fault, Result};
-use imbrex_emulator::Emulator;
+use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -60,13 +60,22 @@ struct Opened {
 }
 
 fn open(emulator: &Emulator, kv: &Arc<Mem>, repair: bool) -> Result<Opened> {
-    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    let (drive, options) = on(emulator);
     let volume = Volume::open(
         drive,
         VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..VolumeOptions::default() },
     )?;
-    let store = BlueStore::open(&volume.tenant(NAME)?, kv.clone(), Options { repair, ..plain() })?;
+    let store = BlueStore::open(&volume.tenant(NAME)?, kv.clone(), Options { repair, ..options })?;
     Ok(Opened { store, _volume: volume })
+}
+
+/// The drive, and how stores are opened there: in place where it is a plain disk.
+fn on(emulator: &Emulator) -> (Drive, Options) {
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    match emulator.config().conventional == emulator.config().zones() {
+        true => (bands(&drive).unwrap(), Options { layout: Layout::InPlace, ..plain() }),
+        false => (drive, plain()),
+    }
 }
 
 fn kv(map: &Map) -> Arc<Mem> {
@@ -86,8 +95,20 @@ fn bytes(name: &str) -> Vec<u8> {
 
 /// A drive, and the metadata of its store.
 fn built() -> (Emulator, Map) {
-    let emulator = Emulator::memory(&large()).unwrap();
-    format(&Drive { device: Arc::new(emulator.clone()), survivor: None }).unwrap();
+    built_on(&large())
+}
+
+/// The same on a plain disk.
+fn built_in_place() -> (Emulator, Map) {
+    built_on(&Config { conventional: large().zones(), ..large() })
+}
+
+fn built_on(config: &Config) -> (Emulator, Map) {
+    let emulator = Emulator::memory(config).unwrap();
+    if config.conventional == config.zones() {
+        make_bands(&Drive { device: Arc::new(emulator.clone()), survivor: None }).unwrap();
+    }
+    format(&on(&emulator).0).unwrap();
     let kv = kv(&Map::new());
     let Opened { store, .. } = open(&emulator, &kv, false).unwrap();
     does(&store, |t| _ = t.create_collection(ALL, 0).write(ALL, &id("long"), 0, &bytes("long")));
@@ -205,6 +226,28 @@ fn harms() -> Vec<Harm> {
     ]
 }
 
+/// What is done to the freelist of a store in place. It costs nobody anything.
+fn harms_in_place() -> Vec<Harm> {
+    vec![
+        ("records of units are gone", |map| map.retain(|(of, _), _| *of != Family::Units), &[]),
+        ("a record of units is gone", |map| drop(map.remove(&keys(map, Family::Units)[0])), &[]),
+        ("a unit is free that is taken", |map| value(map, Family::Units, 0)[0] &= 0xfd, &[]),
+        ("a unit is taken that is free", |map| *value(map, Family::Units, 0).last_mut().unwrap() |= 0x80, &[]),
+        ("a record of units makes no sense", |map| value(map, Family::Units, 0).truncate(15), &[]),
+        ("a record of no units", |map| value(map, Family::Units, 0).fill(0), &[]),
+        ("units of a zone of others", |map| drop(map.insert((Family::Units, vec![0; 8]), vec![1; 16])), &[]),
+        (
+            "units behind a zone",
+            |map| {
+                let zone = keys(map, Family::Units)[0].1[..4].to_vec();
+                map.insert((Family::Units, [zone, vec![9; 4]].concat()), vec![1; 16]);
+            },
+            &[],
+        ),
+        ("the key of units makes no sense", |map| drop(map.insert((Family::Units, vec![3]), vec![1; 16])), &[]),
+    ]
+}
+
 /// All but what is lost is there, and a check says what that is and nothing else.
 fn is_mended(store: &BlueStore, name: &str, lost: &[&str]) {
     let wrong = store.check(true).unwrap().wrong;
@@ -265,11 +308,45 @@ fn goes_on(store: &BlueStore, name: &str) {
 
 #[test]
 fn what_can_be_derived_is_mended_and_what_is_lost_is_told() {
-    let (emulator, map) = built();
-    let is_whole = open(&emulator.fork().unwrap(), &kv(&map), true).unwrap().store;
+    is_derived_and_told(&built(), harms());
+}
+
+#[test]
+fn so_it_is_in_place() {
+    let built = built_in_place();
+    assert!(!keys(&built.1, Family::Units).is_empty());
+    is_derived_and_told(&built, harms().into_iter().chain(harms_in_place()).collect());
+}
+
+/// A check finds what is wrong with the freelist. Where some of it would be taken for free no opening goes on but one that repairs.
+#[test]
+fn harm_to_the_freelist_is_found() {
+    let (emulator, map) = built_in_place();
+    for (name, harm, _) in harms_in_place() {
+        let mut map = map.clone();
+        harm(&mut map);
+        match open(&emulator.fork().unwrap(), &kv(&map), false) {
+            Ok(Opened { store, .. }) => {
+                assert!(!store.check(false).unwrap().wrong.is_empty(), "{name}");
+                // Nobody gets what others have.
+                does(&store, |t| _ = t.write(ALL, &id("new"), 0, &content(3 << 20, 5)));
+                for object in NAMES {
+                    assert!(store.read(ALL, &id(object), 0, u64::MAX).unwrap() == bytes(object), "{name}: {object}");
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.code(), Code::Corruption, "{name}: {error}");
+                assert!(error.to_string().contains("which units are taken"), "{name}: {error}");
+            }
+        }
+    }
+}
+
+fn is_derived_and_told((emulator, map): &(Emulator, Map), harms: Vec<Harm>) {
+    let is_whole = open(&emulator.fork().unwrap(), &kv(map), true).unwrap().store;
     assert_eq!(is_whole.repair(Mend::All).unwrap().mended, Vec::<String>::new());
     is_mended(&is_whole, "nothing", &[]);
-    for (name, harm, lost) in harms() {
+    for (name, harm, lost) in harms {
         let mut map = map.clone();
         harm(&mut map);
         let (drive, kv) = (emulator.fork().unwrap(), kv(&map));
@@ -301,9 +378,17 @@ fn is_free_in_the_end(store: BlueStore, drive: &Emulator, kv: &Arc<Mem>) {
 
 #[test]
 fn power_may_fail_at_any_write_of_a_repair() {
-    let (emulator, map) = built();
+    repair_is_cut(&built(), harms());
+}
+
+#[test]
+fn so_it_may_in_place() {
+    repair_is_cut(&built_in_place(), harms().into_iter().step_by(2).chain(harms_in_place()).collect());
+}
+
+fn repair_is_cut((emulator, map): &(Emulator, Map), harms: Vec<Harm>) {
     let mut crashes = 0;
-    for (name, harm, lost) in harms() {
+    for (name, harm, lost) in harms {
         let mut map = map.clone();
         harm(&mut map);
         for n in 0.. {
@@ -320,7 +405,7 @@ fn power_may_fail_at_any_write_of_a_repair() {
             goes_on(&store, name);
         }
     }
-    assert!(crashes > 30, "{crashes}");
+    assert!(crashes > 25, "{crashes}");
 }
 
 /// Changes of counts that wait are no fault. They are not made where a count is too low: that would cost a clone its blocks.

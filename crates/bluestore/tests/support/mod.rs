@@ -8,6 +8,8 @@ use imbrex_bluestore::{
     BUDGET, BlueStore, Change, CollectionId, Compression, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair,
     Transaction,
 };
+use imbrex_device::banded::{Banded, Base, ConventionalZones, Layout};
+use imbrex_device::kernel::Access;
 use imbrex_device::{
     Cause, Code, Drive, Geometry, Identity, Priority, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice, report_all,
 };
@@ -249,6 +251,30 @@ pub fn few_active() -> Config {
         zone_capacity: 232 << 10,
         ..config()
     }
+}
+
+/// A plain disk: all of its zones are overwritten anywhere.
+pub fn plain() -> Config {
+    Config { conventional: 56, ..config() }
+}
+
+/// Cuts a plain disk into bands that are as long as its zones.
+pub fn make_bands(drive: &Drive) -> Result<()> {
+    let band = drive.device.geometry().zone_size;
+    let base = ConventionalZones::new(drive.device.clone(), None)?;
+    let plan = Layout::plan(base.facts().size, 4096, band, Some(2)).unwrap();
+    Banded::format(&base, &Layout { uuid: [6; 16], ..plan }).map(drop)
+}
+
+/// The bands of a plain disk.
+pub fn bands(drive: &Drive) -> Result<Drive> {
+    let base = ConventionalZones::new(drive.device.clone(), drive.survivor.clone())?;
+    Ok(Drive { device: Arc::new(Banded::open(Box::new(base), Access::Write)?), survivor: drive.survivor.clone() })
+}
+
+/// In units of so many bytes, in place.
+pub fn in_place(unit: u32) -> Options {
+    Options { layout: imbrex_bluestore::Layout::InPlace, min_alloc: Some(unit), ..packed() }
 }
 
 pub fn format(drive: &Drive) -> Result<()> {

@@ -15,11 +15,29 @@ use std::sync::{MutexGuard, PoisonError};
 /// Counters are written after so many flushes.
 const FLUSHES_PER_COUNT: u64 = 256;
 
+/// What becomes of a band at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Finish,
+    Reset,
+    InPlace,
+}
+
 struct Claim<'a>(&'a Slot);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         lock(&self.0.side).claimed = false;
+    }
+}
+
+/// A write in place that is under way.
+struct InPlace<'a>(&'a Slot);
+
+impl Drop for InPlace<'_> {
+    fn drop(&mut self) {
+        let mut side = lock(&self.0.side);
+        side.in_place = side.in_place.saturating_sub(1);
     }
 }
 
@@ -99,7 +117,7 @@ impl Banded {
     fn claim(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<(Claim<'_>, Word)> {
         let slot = self.slot(zone, at, tag)?;
         let mut side = lock(&slot.side);
-        if side.claimed {
+        if side.claimed || side.in_place > 0 {
             drop(side);
             return Err(self.invalid("a second command on a zone that has one in flight".into(), zone, at, tag));
         }
@@ -107,6 +125,22 @@ impl Banded {
         let word = side.word;
         drop(side);
         Ok((Claim(slot), word))
+    }
+
+    /// Keeps operations away from a band while it is written in place.
+    fn begin_in_place(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<InPlace<'_>> {
+        let slot = self.slot(zone, at, tag)?;
+        let mut side = lock(&slot.side);
+        let word = side.word;
+        let all = word.state == ZoneState::Full && word.written == self.layout.capacity();
+        if side.claimed || !all {
+            drop(side);
+            let what =
+                format!("a write in place to a zone that is {} or has an operation in flight", word.state.name());
+            return Err(self.invalid(what, zone, at, tag));
+        }
+        side.in_place += 1;
+        Ok(InPlace(slot))
     }
 
     fn write_band(&self, buf: &[u8], zone: ZoneId, offset: u64, at: u64, tag: Tag) -> Result<()> {
@@ -214,8 +248,9 @@ impl Banded {
         }
     }
 
-    /// Finish and reset: one record, durable before it is acknowledged.
-    fn change(&self, claim: &Claim<'_>, zone: ZoneId, reset: bool) -> Result<(), Fault> {
+    /// Finish, reset, and setting in place: one record, durable before it is acknowledged.
+    fn change(&self, claim: &Claim<'_>, zone: ZoneId, what: Change) -> Result<(), Fault> {
+        let reset = what == Change::Reset;
         let Some(journal) = self.journal.as_ref() else { return Err(Fault::ReadOnly) };
         let mut journal = lock(journal);
         journal.check()?;
@@ -227,13 +262,16 @@ impl Banded {
         } else {
             let mut side = lock(&claim.0.side);
             let bytes = (side.word.written - side.told) * u64::from(self.layout.block);
-            let finished = side.word.finished || side.word.written < self.layout.capacity();
-            let word = Word { state: ZoneState::Full, finished, ..side.word };
-            let checked = bytes <= self.checked_bytes;
+            let in_place = what == Change::InPlace;
+            let written = if in_place { self.layout.capacity() } else { side.word.written };
+            let word =
+                Word { state: ZoneState::Full, finished: written < self.layout.capacity(), written, ..side.word };
+            // What is written in place from here on no checksum knows.
+            let checked = bytes <= self.checked_bytes && !in_place;
             let record = Record { band: zone.0, word, from: side.told, sum: checked.then_some(side.sum) };
             side.told = word.written;
             drop(side);
-            if !checked {
+            if !checked && bytes > 0 {
                 journal.sync(self.base.as_ref()).inspect_err(|_| self.give_up(&journal))?;
             }
             record
@@ -271,12 +309,12 @@ impl Banded {
                 self.set_word(zone, &mut lock(&claim.0.side), Word { state, ..word }).map_err(fail)
             }
             ZoneOp::Finish => {
-                self.change(&claim, zone, false).map_err(fail)?;
+                self.change(&claim, zone, Change::Finish).map_err(fail)?;
                 self.counters.count(tag.cause, Counter::Finishes, 1);
                 Ok(())
             }
             ZoneOp::Reset => {
-                self.change(&claim, zone, true).map_err(fail)?;
+                self.change(&claim, zone, Change::Reset).map_err(fail)?;
                 self.counters.count(tag.cause, Counter::Resets, 1);
                 if word.written > 0 {
                     let end = (word.written * u64::from(self.layout.block)).next_multiple_of(PAGE as u64);
@@ -379,6 +417,44 @@ impl ZonedDevice for Banded {
             return Err(self.fault(Fault::ReadOnly, zone, at));
         }
         self.operate(op, zone, tag)
+    }
+
+    fn overwrites(&self) -> bool {
+        true
+    }
+
+    fn set_in_place(&self, zone: ZoneId, tag: Tag) -> Result<()> {
+        let at = if zone.0 < self.layout.bands { self.geometry.start(zone) } else { 0 };
+        self.slot(zone, at, tag)?;
+        if zone.0 < self.layout.conventional {
+            return Err(self.invalid("a conventional zone, which is written in place anyway".into(), zone, at, tag));
+        }
+        if self.access != Access::Write {
+            return Err(self.fault(Fault::ReadOnly, zone, at));
+        }
+        let (claim, _) = self.claim(zone, at, tag)?;
+        self.change(&claim, zone, Change::InPlace).map_err(|fault| self.fault(fault, zone, at))?;
+        self.counters.count(tag.cause, Counter::Finishes, 1);
+        Ok(())
+    }
+
+    fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        self.check_command(buf, at, tag)?;
+        let (zone, offset) = (self.geometry.zone_of(at), at % self.layout.band);
+        if self.access != Access::Write {
+            return Err(self.fault(Fault::ReadOnly, zone, at));
+        }
+        if offset + buf.len() as u64 > self.layout.band {
+            return Err(self.invalid("a write across zones".into(), zone, at, tag));
+        }
+        let _under_way = self.begin_in_place(zone, at, tag)?;
+        self.base.write(buf, self.place(at)).map_err(|fault| self.fault(fault, zone, at))?;
+        self.counters.count(tag.cause, Counter::Writes, 1);
+        self.counters.count(tag.cause, Counter::BytesWritten, buf.len() as u64);
+        if !self.cache.load(Ordering::Relaxed) {
+            self.flush_at(zone, at)?;
+        }
+        Ok(())
     }
 
     fn write_cache(&self) -> Result<bool> {

@@ -18,6 +18,9 @@
 //! **A reset is a batch with a new life, synced before it is acknowledged**; so it never comes undone, and the record of an
 //! earlier life never gives old bytes a meaning. Reads above the write pointer are zeros that the disk is not asked for.
 //!
+//! **A band that is set in place** is as if it had been written to its end, by a batch that is synced before it is acknowledged.
+//! Then its blocks are the disk's own: a write is one write of the disk, and a flush of it one sync, without a batch.
+//!
 //! **A flush that failed** ends writing: the live part is invalidated, so that the next open takes it for a power loss (with
 //! a new power epoch) and believes only what is proved to be there.
 
@@ -104,6 +107,8 @@ struct Side {
     word: Word,
     /// A write or an operation is in flight.
     claimed: bool,
+    /// Writes in place that are.
+    in_place: u32,
     /// Blocks that the last batch spoke of.
     told: u64,
     /// Checksum of the blocks since.
@@ -309,7 +314,10 @@ fn start_live(base: &dyn Base, layout: &Layout, (epoch, sequence): (u64, u64), w
 impl Slot {
     fn new(layout: &Layout, band: u32, word: Word) -> Slot {
         let sum = table::seed(layout, band, word.life, word.written);
-        Slot { side: Mutex::new(Side { word, claimed: false, told: word.written, sum }), bytes: RwLock::new(()) }
+        Slot {
+            side: Mutex::new(Side { word, claimed: false, in_place: 0, told: word.written, sum }),
+            bytes: RwLock::new(()),
+        }
     }
 }
 

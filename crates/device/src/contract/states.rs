@@ -122,6 +122,45 @@ pub(super) fn conventional_zones_are_written_anywhere(drive: &dyn ZonedDevice) {
     assert_eq!(&*read(drive, zone, 2, 2).unwrap(), &*pattern(drive, 2, 2));
 }
 
+pub(super) fn zones_in_place_are_written_anywhere(drive: &dyn ZonedDevice) {
+    let zones = fresh(drive);
+    let (zone, other) = (zones[0], zones[1]);
+    let block = u64::from(drive.geometry().block);
+    let put = |zone: ZoneId, at: u64, bytes: &[u8]| {
+        drive.write_in_place(bytes, drive.geometry().start(zone) + at * block, TAG)
+    };
+    if !drive.overwrites() {
+        assert!(is_invalid(&drive.set_in_place(zone.id, TAG).unwrap_err()));
+        fill(drive, zone.id);
+        assert!(is_invalid(&put(zone.id, 0, &pattern(drive, 1, 7)).unwrap_err()));
+        return;
+    }
+    write(drive, zone.id, 0, &pattern(drive, 2, 0)).unwrap();
+    for id in [zone.id, other.id] {
+        assert!(is_invalid(&put(id, 0, &pattern(drive, 1, 7)).unwrap_err()), "a zone that is not in place");
+    }
+    drive.set_in_place(zone.id, TAG).unwrap();
+    let full = state_of(drive, zone.id);
+    assert_eq!((full.state, full.wp), (ZoneState::Full, Some(full.capacity)));
+    assert_eq!(&*read(drive, zone.id, 0, 2).unwrap(), &*pattern(drive, 2, 0), "what was written before stays");
+    let last = full.capacity / block - 1;
+    for (at, blocks, seed) in [(last, 1, 1), (5, 3, 2), (0, 2, 3), (6, 1, 4)] {
+        put(zone.id, at, &pattern(drive, blocks, seed)).unwrap();
+        assert_eq!(&*read(drive, zone.id, at, blocks).unwrap(), &*pattern(drive, blocks, seed));
+    }
+    assert_eq!(&*read(drive, zone.id, 5, 1).unwrap(), &pattern(drive, 3, 2)[..block as usize]);
+    assert!(is_invalid(&put(zone.id, last, &pattern(drive, 2, 5)).unwrap_err()), "across zones");
+    assert!(write(drive, zone.id, 0, &pattern(drive, 1, 5)).is_err(), "it is full for all others");
+    drive.flush(TAG).unwrap();
+    // A life that was not in place is written at its write pointer again.
+    drive.zone_op(ZoneOp::Reset, zone.id, TAG).unwrap();
+    assert!(is_invalid(&put(zone.id, 0, &pattern(drive, 1, 6)).unwrap_err()));
+    write(drive, zone.id, 0, &pattern(drive, 1, 8)).unwrap();
+    fill(drive, zone.id);
+    put(zone.id, 3, &pattern(drive, 1, 9)).unwrap();
+    assert_eq!(&*read(drive, zone.id, 3, 1).unwrap(), &*pattern(drive, 1, 9), "so is one that was written to its end");
+}
+
 pub(super) fn the_write_cache_can_be_switched(drive: &dyn ZonedDevice) {
     let zone = fresh(drive)[0].id;
     let before = drive.write_cache().unwrap();

@@ -230,3 +230,75 @@ fn after_a_failed_flush_nothing_is_believed_that_is_not_proved() {
     assert_eq!(report_all(&drive).unwrap()[2].wp, Some(BLOCK));
     assert_ne!(drive.identity().power_epoch, epoch, "what survived the process may not be believed");
 }
+
+/// A zone that is set in place and overwritten at random; each block has its newest flushed version after a power loss, or a later one.
+#[test]
+fn a_zone_in_place_keeps_what_was_flushed_and_any_of_the_rest() {
+    let layout = Layout::plan(SIZE as u64, 4096, BAND, Some(1)).unwrap();
+    let memory = MemoryBase::new(vec![0; SIZE], 512);
+    Banded::format(&memory, &layout).unwrap();
+    let start = 2 * BAND;
+    let (mut states, mut kinds) = (0, std::collections::BTreeSet::new());
+    for seed in 30..33 {
+        let base = Arc::new(Recorder::holding(&memory.bytes(), 1));
+        let (drive, mut rng) = (open(&base), ChaCha8Rng::seed_from_u64(seed));
+        drive.write_at(&pattern(2, 0, 0, 2), start, TAG).unwrap();
+        // First block and blocks, version, and the disk's commands before and behind; a flush has no blocks.
+        let mut done: Vec<(u64, u64, u64, usize, usize)> = Vec::new();
+        let began = base.commands();
+        drive.set_in_place(ZoneId(2), TAG).unwrap();
+        let set = base.commands();
+        for version in 1..60 {
+            let before = base.commands();
+            let blocks = rng.random_range(0..4);
+            let at = rng.random_range(0..=CAPACITY - blocks);
+            match blocks {
+                0 => drive.flush(TAG).unwrap(),
+                _ => {
+                    drive.write_in_place(&pattern(2, 1 + version as u32, at, blocks), start + at * BLOCK, TAG).unwrap()
+                }
+            }
+            assert_eq!(base.commands(), before + 1, "a write is one write, and a flush is one sync");
+            done.push((at, blocks, version, before, base.commands()));
+        }
+        let history = base.history();
+        base.die();
+        for cut in began..=history.ops.len() {
+            for (i, fate) in fates(&history, cut, 3, &mut rng).into_iter().enumerate() {
+                let drive = open(&Arc::new(Recorder::holding(&history.power_loss(SIZE, cut, fate), 2)));
+                let now = report_all(&drive).unwrap()[2];
+                assert!(now.state == ZoneState::Full || cut < set, "seed {seed}, cut {cut}, fate {i}: {now:?}");
+                kinds.insert(now.state);
+                let mut buf = imbrex_device::AlignedBuf::zeroed(BAND as usize);
+                drive.read_at(&mut buf, start, TAG).unwrap();
+                for (block, bytes) in buf.chunks(BLOCK as usize).enumerate() {
+                    let mut may: Vec<u64> = vec![0];
+                    for (at, blocks, version, began, ended) in done.iter().filter(|done| done.3 <= cut) {
+                        match blocks {
+                            0 if *ended <= cut => may = may.split_off(may.len() - 1),
+                            _ if (*at..at + blocks).contains(&(block as u64)) => may.push(*version),
+                            _ => {}
+                        }
+                        assert!(began < ended);
+                    }
+                    // A block may be torn between sectors. Version 0 is what stood there before.
+                    for (n, sector) in bytes.chunks(512).enumerate() {
+                        let is = |version: u64| {
+                            sector == &pattern(2, 1 + version as u32, block as u64, 1)[n * 512..(n + 1) * 512]
+                        };
+                        let old = may.contains(&0) && (1..60).all(|version| !is(version));
+                        let good = old || may.iter().any(|version| *version > 0 && is(*version));
+                        assert!(good, "seed {seed}, cut {cut}, fate {i}: block {block} is none of versions {may:?}");
+                    }
+                }
+                states += 1;
+            }
+        }
+        // The death of the process loses nothing, and what was written before the zone was set in place is there.
+        let drive = open(&Arc::new(Recorder::new(SIZE, history.process_crash(SIZE, set, None).1, 1)));
+        let mut buf = imbrex_device::AlignedBuf::zeroed(2 * BLOCK as usize);
+        drive.read_at(&mut buf, start, TAG).unwrap();
+        assert_eq!(&buf[..], &pattern(2, 0, 0, 2)[..]);
+    }
+    assert!(states > 2000 && kinds.len() > 1, "{states} {kinds:?}");
+}

@@ -600,6 +600,28 @@ impl Volume {
         }
     }
 
+    /// Whether zones can be written [in place](Tenant::set_in_place).
+    pub fn overwrites(&self) -> bool {
+        self.handle.core.drive.device.overwrites()
+    }
+
+    /// Writes whole blocks of a zone that the caller has leased and [set in place](Tenant::set_in_place). Writes of a zone may be under way side by side where they
+    /// do not overlap.
+    ///
+    /// # Errors
+    /// Those of the drive; some of the bytes may be there then.
+    pub fn write_in_place(&self, buf: &[u8], at: u64, tag: Tag) -> Result<()> {
+        let core = &self.handle.core;
+        core.flusher.check()?;
+        let device = core.drive.device.as_ref();
+        core.in_turn(u64::MAX, tag.priority, buf.len() as u64, || {
+            let longest = device.geometry().max_io as usize;
+            buf.chunks(longest)
+                .zip(0..)
+                .try_for_each(|(piece, n)| device.write_in_place(piece, at + n * longest as u64, tag))
+        })
+    }
+
     /// A ticket that covers every write acknowledged so far.
     pub fn ticket(&self) -> Ticket {
         self.handle.core.flusher.ticket()

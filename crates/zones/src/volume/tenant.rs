@@ -298,6 +298,16 @@ impl Tenant {
         Ok(())
     }
 
+    /// Has a zone that the caller has leased be written in place from now on, until it is reset: by [`Volume::write_in_place`]. For all others it is full.
+    ///
+    /// # Errors
+    /// Those of the drive; `InvalidInput` where the drive does not [overwrite](Volume::overwrites).
+    pub fn set_in_place(&self, zone: ZoneId) -> Result<()> {
+        let core = self.core();
+        core.flusher.check()?;
+        core.drive.device.set_in_place(zone, Cause::Pool.into())
+    }
+
     /// Whether one more active zone would cost somebody else's.
     ///
     /// # Errors
