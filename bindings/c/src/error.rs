@@ -131,6 +131,52 @@ fn failed(code: imbrex_code, message: &str) -> *mut imbrex_error {
     Box::into_raw(Box::new(imbrex_error { code, message }))
 }
 
+/// An error of a code that another library gives, which need not be one.
+pub(crate) fn error_of(code: u32, message: &str) -> *mut imbrex_error {
+    let code = CODES.into_iter().find(|known| *known as u32 == code).unwrap_or(Code::Io);
+    failed(code.into(), message)
+}
+
+/// The same the other way: takes an error that such a library has made, or NULL.
+///
+/// # Safety
+/// `error` is NULL or a live error, and is not used again.
+pub(crate) unsafe fn result_of(error: *mut imbrex_error) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as required of the caller.
+    let imbrex_error { code, message } = *unsafe { Box::from_raw(error) };
+    let code = CODES.into_iter().find(|known| *known as u32 == code as u32).unwrap_or(Code::Io);
+    Err(Error::refused(code, "", &*message.to_string_lossy()))
+}
+
+/// All kinds of errors.
+const CODES: [Code; 22] = [
+    Code::NotFound,
+    Code::Exists,
+    Code::NotADirectory,
+    Code::IsADirectory,
+    Code::NotEmpty,
+    Code::NameTooLong,
+    Code::InvalidArgument,
+    Code::NoSpace,
+    Code::Corruption,
+    Code::Io,
+    Code::Busy,
+    Code::ReadOnly,
+    Code::NotSupported,
+    Code::Locked,
+    Code::Poisoned,
+    Code::ForkedChild,
+    Code::Panic,
+    Code::Sealed,
+    Code::WrongOffset,
+    Code::ChunkFull,
+    Code::Range,
+    Code::Expired,
+];
+
 /// A call that makes no sense.
 pub(crate) fn invalid(message: &str) -> Error {
     Error::refused(Code::InvalidArgument, "", message)
@@ -319,14 +365,21 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_another_library_keeps_its_code_if_it_is_one() {
+        for (given, code) in
+            [(8, Code::NoSpace), (22, Code::Expired), (0, Code::Io), (23, Code::Io), (u32::MAX, Code::Io)]
+        {
+            // SAFETY: a live error.
+            let error = unsafe { result_of(error_of(given, "a\0 sentence")) }.unwrap_err();
+            assert_eq!((error.code(), &*error.to_string()), (code, "a? sentence"));
+        }
+        // SAFETY: NULL.
+        assert!(unsafe { result_of(null_mut()) }.is_ok());
+    }
+
+    #[test]
     fn codes_have_the_engines_numbers() {
-        let codes = [Code::NotFound, Code::Exists, Code::NotADirectory, Code::IsADirectory, Code::NotEmpty];
-        let more = [Code::NameTooLong, Code::InvalidArgument, Code::NoSpace, Code::Corruption, Code::Io, Code::Busy];
-        let last = [Code::ReadOnly, Code::NotSupported, Code::Locked, Code::Poisoned, Code::ForkedChild, Code::Panic];
-        let chunks = [Code::Sealed, Code::WrongOffset, Code::ChunkFull, Code::Range, Code::Expired];
-        let all: Vec<Code> = codes.into_iter().chain(more).chain(last).chain(chunks).collect();
-        assert_eq!(all.len(), 22);
-        for (i, code) in all.into_iter().enumerate() {
+        for (i, code) in CODES.into_iter().enumerate() {
             assert_eq!(code as u32, i as u32 + 1);
             assert_eq!(imbrex_code::from(code) as u32, code as u32);
         }

@@ -108,6 +108,7 @@ pub unsafe extern "C" fn imbrex_images_open(
         wanted(out)?;
         watch_forks();
         listen();
+        crate::rocksdb::provide();
         // SAFETY: the crate's contract.
         let uri = unsafe { text(uri)? };
         let store = Store::open_uri(uri, &[])?;

@@ -24,6 +24,8 @@ mod kv;
 mod log;
 mod metrics;
 mod names;
+#[doc(hidden)]
+pub mod rocksdb;
 mod store;
 
 pub use chunk::*;

@@ -144,6 +144,7 @@ pub unsafe extern "C" fn imbrex_store_open(uri: *const c_char, out: *mut *mut im
         wanted(out)?;
         watch_forks();
         listen();
+        crate::rocksdb::provide();
         // SAFETY: the crate's contract.
         let store = Store::open_uri(unsafe { text(uri)? }, &[])?;
         crate::metrics::objects_opened(&store);

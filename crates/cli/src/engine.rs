@@ -39,12 +39,17 @@ impl Format {
         Format { drive: drive.to_owned(), force: false, json: true }
     }
 
+    /// The URI of the drive.
+    pub fn uri(&self) -> Result<String, Failure> {
+        uri_of(&self.drive)
+    }
+
     /// Makes `what` on the drive with `format`, and opens it once with `open`: the first opening makes the store.
-    pub fn run<T>(
+    pub fn run<T, E: Into<Failure>>(
         &self,
         what: &str,
         open: impl Fn(&str, &[(&str, &str)]) -> imbrex_device::Result<T>,
-        format: impl FnOnce(&Drive, bool) -> imbrex_device::Result<()>,
+        format: impl FnOnce(&Drive, bool) -> Result<(), E>,
     ) -> Outcome {
         let named = Named::of(&self.drive);
         // What makes no sense is said before anything is destroyed. Whether a store can be opened does not matter yet.
@@ -62,7 +67,7 @@ impl Format {
             None => self.drive.clone(),
         };
         let drive = imbrex_drives::open(&locator, &OpenOptions::default())?;
-        format(&drive, self.force)?;
+        format(&drive, self.force).map_err(Into::into)?;
         drop(drive);
         if !Locator::is_memory(&locator) {
             named.open_with(Vec::new(), &open)?;

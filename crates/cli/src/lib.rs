@@ -100,6 +100,8 @@ pub fn main() -> ExitCode {
     if let Err(error) = limited {
         tracing::warn!(%error, "a limit on the size of files ends this process");
     }
+    // Object stores may have their metadata in RocksDB.
+    imbrex::rocksdb::provide();
     let words: Vec<OsString> = std::env::args_os().collect();
     let as_json = output::wants_json(&words);
     match Cli::try_parse_from(&words) {

@@ -3,7 +3,7 @@
 use crate::engine::{Format, Named};
 use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
 use clap::Subcommand;
-use imbrex_device::Code;
+use imbrex_device::{Code, Drive};
 use imbrex_store::{CacheUse, CollectionId, Hint, ObjectId, Store, Transaction};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -221,7 +221,10 @@ fn missing(name: &OsStr, failed: imbrex_device::Error) -> Failure {
 }
 
 fn format(args: &Format) -> Outcome {
-    args.run("an empty object store", Store::open_uri, |drive, force| Store::format(drive, None, force))
+    let format = |drive: &Drive, force| {
+        Store::format_with(drive, Store::metadata_of(&args.uri()?)?, None, force).map_err(Failure::from)
+    };
+    args.run("an empty object store", Store::open_uri, format)
 }
 
 fn put(args: &Put) -> Outcome {

@@ -1,18 +1,15 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
-use crate::metadata::Metadata;
+use crate::keeper::{Keeper, KeeperOptions, MetadataIn};
 use crate::pace::{self, Turn};
 use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
-use imbrex_kv::Kv;
 use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
-const METADATA: &str = "metadata";
 /// The store's decoded records have such a part of the memory of `cache=`, and blocks of the key-value store the rest.
 const RECORDS: u64 = 4;
 /// How often the maintenance thread looks whether anything waits.
@@ -23,10 +20,14 @@ const LOOK: Duration = Duration::from_secs(2);
 pub struct Options {
     /// The object store's own. Its cache takes a quarter of the other's memory, whatever this says of it.
     pub store: imbrex_bluestore::Options,
-    /// Those of the key-value store that has its metadata.
+    /// Those of the key-value store that has its metadata. RocksDB takes the sizes of memtable and cache from here.
     pub metadata: imbrex_kv::Options,
+    /// What keeps its metadata, which is decided when the drive is formatted; `None`: what the drive has.
+    pub metadata_in: Option<MetadataIn>,
     /// How the volume is opened.
     pub volume: VolumeOptions,
+    /// The drive is only looked at, so nothing is done that could be left. An opening with `read-only=on` sets it.
+    pub look: bool,
 }
 
 /// Figures of an open store, and those that every engine has.
@@ -36,7 +37,7 @@ pub type Watch = shell::Watch<Usage>;
 
 pub(crate) struct ObjectStore {
     store: BlueStore,
-    metadata: Metadata,
+    metadata: Keeper,
     volume: Volume,
     damage: Vec<String>,
     /// It was opened to be repaired.
@@ -65,6 +66,7 @@ impl Engine for ObjectStore {
             given.size(64 << 10..=64 << 30).map(|bytes| o.metadata.memtable_bytes = bytes as usize)
         }),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
+        ("metadata", |o, given| given.one_of(&MetadataIn::WORDS).map(|which| o.metadata_in = Some(which))),
         ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
         ("compression", |o, given| {
             let how = Compression::of_name(given.value);
@@ -104,14 +106,19 @@ impl Engine for ObjectStore {
     fn look(options: &mut Options) {
         // Who only looks has nothing to gain from packing and merges.
         options.volume.exec = Exec::Inline;
+        options.look = true;
     }
 
     fn format(drive: &Drive) -> Result<()> {
-        format(drive, None, false)
+        format(drive, MetadataIn::default(), None, false)
+    }
+
+    fn format_for(drive: &Drive, options: &Options) -> Result<()> {
+        format(drive, options.metadata_in.unwrap_or_default(), None, false)
     }
 
     fn open(start: Start<ObjectStore>) -> Result<ObjectStore> {
-        let Options { mut store, mut metadata, volume } = start.options;
+        let Options { mut store, mut metadata, metadata_in, volume, look } = start.options;
         store.attended |= volume.exec != Exec::Inline;
         metadata.volume = volume;
         store.cache = metadata.cache_bytes / RECORDS;
@@ -119,10 +126,9 @@ impl Engine for ObjectStore {
         // Deferred bytes that stay in the memtable until they are packed are never written to a table, and not read from one.
         store.pack_from = store.pack_from.min(metadata.memtable_bytes as u64 / 4);
         let volume = start.tenant.volume().clone();
-        let kv = Kv::open_tenant(volume.tenant(METADATA)?, metadata)?;
-        let damage = kv.damage();
-        let (metadata, scrub, repairs) = (Metadata::new(kv), store.scrub, store.repair);
-        let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
+        let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look })?;
+        let (scrub, repairs) = (store.scrub, store.repair);
+        let store = BlueStore::open(&start.tenant, metadata.key_value(), store)?;
         Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
 
@@ -225,9 +231,10 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Formats a drive for an object store, and the key-value store for its metadata.
-fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-    let tenants = Store::tenants(drive.device.geometry());
+/// Formats a drive for an object store, and what keeps its metadata.
+fn format(drive: &Drive, metadata: MetadataIn, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+    metadata.check()?;
+    let tenants = Store::tenants_with(metadata, drive.device.geometry());
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }
 
@@ -248,13 +255,38 @@ impl Store {
     /// # Errors
     /// `Unusable` where the drive holds something and `force` is not set, or is too small.
     pub fn format(drive: &Drive, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
-        format(drive, uuid, force)
+        format(drive, MetadataIn::default(), uuid, force)
+    }
+
+    /// The same with the metadata where `metadata` says.
+    ///
+    /// # Errors
+    /// Those of [`Store::format`]; a sentence where RocksDB cannot be loaded.
+    pub fn format_with(drive: &Drive, metadata: MetadataIn, uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+        format(drive, metadata, uuid, force)
+    }
+
+    /// What a URI asks for to keep the metadata.
+    ///
+    /// # Errors
+    /// `Misuse` where the URI makes no sense.
+    pub fn metadata_of(uri: &str) -> Result<MetadataIn> {
+        shell::options_of::<ObjectStore>(uri).map(|options| options.metadata_in.unwrap_or_default())
     }
 
     /// What the label of a drive says for an object store, which may be beside other engines: the key-value store for its metadata, and its own zones.
     pub fn tenants(geometry: &Geometry) -> Vec<TenantSpec> {
-        let metadata = TenantSpec { name: METADATA.into(), budget: imbrex_kv::budget(geometry) };
-        vec![metadata, TenantSpec { name: NAME.into(), budget: BUDGET }]
+        Self::tenants_with(MetadataIn::default(), geometry)
+    }
+
+    /// The same with the metadata where `metadata` says.
+    pub fn tenants_with(metadata: MetadataIn, geometry: &Geometry) -> Vec<TenantSpec> {
+        vec![metadata.spec(geometry), TenantSpec { name: NAME.into(), budget: BUDGET }]
+    }
+
+    /// What keeps its metadata.
+    pub fn metadata_in(&self) -> MetadataIn {
+        self.0.metadata.which()
     }
 
     /// Opens the store of a volume that is open already, which may have other engines. Once: to open it again the volume has to be opened anew.
@@ -292,13 +324,13 @@ impl Store {
         self.0.watch()
     }
 
-    /// [`BlueStore::check`], and what the key-value store finds wrong with its tables, its log and the drive's labels.
+    /// [`BlueStore::check`], and what the key-value store finds wrong with its tables, its log and the drive's labels, or RocksDB with its tables and bluefs with its files.
     ///
     /// # Errors
     /// Those of the drive.
     pub fn check_all(&self, deep: bool) -> Result<Report> {
         let mut report = self.check(deep)?;
-        report.wrong.extend(self.0.metadata.kv()?.check()?);
+        report.wrong.extend(self.0.metadata.check()?);
         Ok(report)
     }
 

@@ -1,4 +1,4 @@
-//! Floor 5: object stores on drives, by URI. [`imbrex_bluestore`] knows a trait for its metadata; here that is the key-value store of the same drive.
+//! Floor 5: object stores on drives, by URI. [`imbrex_bluestore`] knows a trait for its metadata; here that is the key-value store of the same drive, or RocksDB with its files there.
 //!
 //! ```
 //! use imbrex_store::{CollectionId, ObjectId, Store, Transaction};
@@ -14,12 +14,16 @@
 //! ```
 
 mod engine;
+mod keeper;
 mod metadata;
 mod pace;
+pub mod rocksdb;
+mod room;
 
 pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::{
-    BlueStore, CacheUse, CollectionId, Damage, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives,
-    Ticket, Transaction, Usage,
+    BlueStore, CacheUse, Change, CollectionId, Damage, Family, Hint, KeyValue, ObjectId, Page, Pair, Repaired, Report,
+    Scrub, Stat, Survives, Ticket, Transaction, Usage,
 };
+pub use keeper::MetadataIn;
 pub use metadata::Metadata;

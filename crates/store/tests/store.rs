@@ -20,12 +20,12 @@ fn inline() -> Options {
     let volume = VolumeOptions { exec: Exec::Inline, survivor_bytes: 512 << 10, ..VolumeOptions::default() };
     let metadata =
         imbrex_kv::Options { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..imbrex_kv::Options::default() };
-    Options { store: support::packed(), metadata, volume }
+    Options { store: support::packed(), metadata, volume, ..Options::default() }
 }
 
 /// Metadata are on the drive, mostly, and read from there, so that changes of counts wait and are made in passes.
 fn reading() -> Options {
-    let Options { store, metadata, volume } = inline();
+    let Options { store, metadata, volume, .. } = inline();
     let metadata = imbrex_kv::Options {
         memtable_bytes: 8 << 10,
         table_bytes: 32 << 10,
@@ -33,7 +33,7 @@ fn reading() -> Options {
         segment_bytes: 16 << 10,
         ..metadata
     };
-    Options { store: imbrex_bluestore::Options { count_from: 4, ..store }, metadata, volume }
+    Options { store: imbrex_bluestore::Options { count_from: 4, ..store }, metadata, volume, ..Options::default() }
 }
 
 struct OnKv(fn() -> Options);

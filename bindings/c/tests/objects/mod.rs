@@ -56,7 +56,7 @@ impl Step {
 
 pub fn options() -> Options {
     let metadata = imbrex_kv::Options { volume: super::volume_options(), ..super::pairs::options() };
-    Options { store: support::options(), metadata, volume: super::volume_options() }
+    Options { store: support::options(), metadata, volume: super::volume_options(), ..Options::default() }
 }
 
 fn begun() -> (Transaction, Model) {

@@ -17,7 +17,7 @@ use crate::sync::lock;
 use imbrex_device::{Code, Drive, Error, Result, ZoneId, ZoneState, report_all};
 use imbrex_zones::conventional::UNIT;
 use imbrex_zones::shell::{Opener, Shell};
-use imbrex_zones::{FormatOptions, TenantSpec, Volume};
+use imbrex_zones::{FormatOptions, Tenant, TenantSpec, Volume};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -140,6 +140,11 @@ impl BlueFs {
     /// The same with what a URI cannot ask for, which `tune` sets where the drive is not mounted yet.
     pub fn open_uri_tuned(uri: &str, tune: impl Fn(&mut Options)) -> Result<BlueFs> {
         Shell::open_uri(uri, &[], &mut Tuned(tune)).map(BlueFs)
+    }
+
+    /// Mounts the files of a tenant of a volume that is open already, whatever the tenant is called. Once: to mount them again the volume has to be opened anew.
+    pub fn mount_tenant(tenant: Tenant, options: Options) -> Result<BlueFs> {
+        Shell::open_tenant(tenant, options).map(BlueFs)
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -109,9 +109,9 @@ const LEN: u64 = 16 << 10;
 
 /// As many wait as may on such a drive.
 fn open(drive: &Drive) -> Result<Store> {
-    let Options { mut store, metadata, volume } = options();
+    let Options { mut store, metadata, volume, .. } = options();
     store.count_from = usize::MAX;
-    Store::open(drive.clone(), Options { store, metadata, volume })
+    Store::open(drive.clone(), Options { store, metadata, volume, ..Options::default() })
 }
 
 /// An object of many blobs that another one shares; changes of counts of most of them wait.

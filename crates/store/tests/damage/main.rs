@@ -32,7 +32,7 @@ fn options() -> Options {
     };
     // A block is one block of an object, so that its damage costs no others.
     let store = imbrex_bluestore::Options { compression: imbrex_bluestore::Compression::Off, ..support::options() };
-    Options { store, metadata, volume }
+    Options { store, metadata, volume, ..Options::default() }
 }
 
 fn drive_of(emulator: &Emulator) -> Drive {

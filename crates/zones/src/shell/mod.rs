@@ -63,6 +63,11 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// Formats a drive for this engine alone. Fails, and changes nothing, where the drive is formatted already.
     fn format(drive: &Drive) -> Result<(), Self::Error>;
 
+    /// The same for whoever opens it with these options then.
+    fn format_for(drive: &Drive, _: &Self::Options) -> Result<(), Self::Error> {
+        Self::format(drive)
+    }
+
     /// Opens it; makes it, where the tenant has no root yet.
     fn open(start: Start<Self>) -> Result<Self, Self::Error>;
 

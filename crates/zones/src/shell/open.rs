@@ -96,8 +96,8 @@ fn open_volume<E: Engine>(
     opener.prepare(&drive, options)?;
     let refused = match formatting {
         Formatting::No => None,
-        Formatting::IfBlank => E::format(&drive).err(),
-        Formatting::Yes => E::format(&drive).map(|()| None)?,
+        Formatting::IfBlank => E::format_for(&drive, options).err(),
+        Formatting::Yes => E::format_for(&drive, options).map(|()| None)?,
     };
     let open = if look { Volume::look } else { Volume::open };
     match (open(drive, E::volume_options(options).clone()), refused) {

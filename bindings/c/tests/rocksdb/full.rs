@@ -1,0 +1,59 @@
+//! Metadata that have no room: an error, and after a restart what is deleted makes room again.
+
+use super::{config, drive_of, format, options};
+use imbrex_device::Code;
+use imbrex_emulator::Emulator;
+use imbrex_store::{CollectionId, ObjectId, Store, Transaction};
+use std::sync::Arc;
+
+const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
+
+fn id(n: u32) -> ObjectId {
+    ObjectId::new(1, b"", format!("object {n}").as_bytes())
+}
+
+/// Bytes that nothing makes shorter, another one for each number.
+fn value(n: u32) -> Vec<u8> {
+    (0..30_000u32)
+        .map(|i| (i.wrapping_mul(0x9e37_79b9).wrapping_add(n.wrapping_mul(0x85eb_ca6b)) >> 13) as u8)
+        .collect()
+}
+
+#[test]
+fn metadata_without_room_are_an_error_and_room_comes_back() {
+    let drive = Emulator::memory(&config()).unwrap();
+    let opened = || Store::open(drive_of(Arc::new(drive.clone())), options()).unwrap();
+    format(&drive_of(Arc::new(drive.clone()))).unwrap();
+    let mut store = opened();
+    let mut begin = Transaction::new();
+    begin.create_collection(ALL, 0);
+    store.commit(begin).unwrap();
+    let mut there = 0;
+    for round in 0..3 {
+        let error = loop {
+            assert!(there < 20_000, "it is never full");
+            let mut transaction = Transaction::new();
+            transaction.omap_set(ALL, &id(there), &[(&b"key"[..], &value(there)[..])]);
+            match store.commit(transaction) {
+                Ok(()) => there += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.code(), Code::NoSpace, "round {round}: {error}");
+        assert!(there > 100, "{there}");
+        drop(store);
+        store = opened();
+        let keeps = |n: u32| store.omap(ALL, &id(n), b"", 1).unwrap().all == [(b"key".to_vec(), value(n))];
+        assert!((0..there).all(keeps), "round {round}");
+        assert_eq!(store.check_all(false).unwrap().wrong, [""; 0], "round {round}");
+        // A few at a time, as somebody does who needs room.
+        for n in there / 4..there + 1 {
+            let mut delete = Transaction::new();
+            if store.stat(ALL, &id(n)).is_ok() {
+                delete.remove(ALL, &id(n));
+                store.commit(delete).unwrap_or_else(|error| panic!("round {round}, {n} of {there}: {error}"));
+            }
+        }
+        there /= 4;
+    }
+}

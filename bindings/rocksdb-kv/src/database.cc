@@ -1,0 +1,265 @@
+#include "database.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "file_system.h"
+#include "host_log.h"
+#include "rocksdb/cache.h"
+#include "rocksdb/convenience.h"
+#include "rocksdb/filter_policy.h"
+#include "rocksdb/listener.h"
+#include "rocksdb/table.h"
+#include "rocksdb/utilities/table_properties_collectors.h"
+#include "rocksdb/write_batch.h"
+#include "status.h"
+
+namespace imbrex {
+
+using rocksdb::ColumnFamilyOptions;
+using rocksdb::DBOptions;
+using rocksdb::ReadOptions;
+using rocksdb::Slice;
+using rocksdb::Status;
+
+namespace {
+
+constexpr const char* kPath = "/rocksdb";
+
+// A range of so many keys is deleted key by key: RocksDB keeps each deleted range until compactions have come by, and asks all of them in each read.
+constexpr size_t kShort = 256;
+
+// Bits of the filters for a key: one look in a hundred is in vain.
+constexpr double kFilterBits = 10;
+
+// A compaction takes so many tables at most, since it needs as much room again.
+constexpr uint64_t kTablesAtOnce = 4;
+
+// A table where so many of 128 neighbours are deletions is compacted soon: only at the bottom do they give room back. Most records live for a short time.
+constexpr size_t kNeighbours = 128;
+constexpr size_t kDeletions = 64;
+
+// A memtable alone never becomes so large: the log is full before. So an opening flushes nothing.
+constexpr uint64_t kMoreThanLog = 4;
+
+// Hears of what fails in the background: without it writes would go on, and what is in memory would never become tables.
+class Watch final : public rocksdb::EventListener {
+ public:
+  explicit Watch(Database* database) : database_(database) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason /*reason*/, Status* error) override { database_->NoteFailure(*error); }
+
+ private:
+  Database* const database_;
+};
+
+DBOptions OptionsOfDatabase(const imbrex_rocks_options& given, const imbrex_advice& advice, rocksdb::Env* env) {
+  DBOptions options;
+  options.env = env;
+  options.info_log = NewHostLog();
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  // When logs have so many bytes the families in the oldest are flushed, and it goes. So all memtables together have as many.
+  options.max_total_wal_size = given.memtable;
+  // The log ends where the drive lost power: a prefix of all writes, over all families.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  // An opening needs no room for tables, so that a full drive can be opened and deleted from.
+  options.avoid_flush_during_recovery = true;
+  // What failed stays so until the store is opened again, as with its own zones.
+  options.max_bgerror_resume_count = 0;
+  options.max_background_jobs = 2;
+  options.compaction_readahead_size = advice.compaction_readahead_size;
+  // Nobody reads these figures.
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  return options;
+}
+
+rocksdb::BlockBasedTableOptions OptionsOfTables(uint64_t cache) {
+  rocksdb::BlockBasedTableOptions options;
+  options.filter_policy.reset(rocksdb::NewBloomFilterPolicy(kFilterBits));
+  options.no_block_cache = cache == 0;
+  if (cache > 0) {
+    options.block_cache = rocksdb::NewLRUCache(cache);
+    // Indexes and filters are in the cache, too, in parts: else their memory would grow with the metadata.
+    options.cache_index_and_filter_blocks = true;
+    options.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+    options.partition_filters = true;
+  }
+  return options;
+}
+
+ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imbrex_advice& advice,
+                                    const rocksdb::BlockBasedTableOptions& tables) {
+  ColumnFamilyOptions options;
+  options.write_buffer_size = kMoreThanLog * given.memtable;
+  options.table_properties_collector_factories.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(kNeighbours, kDeletions));
+  options.target_file_size_base = given.table > 0 ? given.table : advice.target_file_size;
+  options.max_bytes_for_level_base = std::max<uint64_t>(4 * options.target_file_size_base, given.memtable);
+  options.max_compaction_bytes = kTablesAtOnce * options.target_file_size_base;
+  options.level_compaction_dynamic_level_bytes = true;
+  options.disable_auto_compactions = given.look;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(tables));
+  // A RocksDB need not have been built with it.
+  const std::vector<rocksdb::CompressionType> known = rocksdb::GetSupportedCompressions();
+  const bool lz4 = std::find(known.begin(), known.end(), rocksdb::kLZ4Compression) != known.end();
+  options.compression = lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
+  return options;
+}
+
+Slice SliceOf(const void* bytes, size_t length) { return Slice(static_cast<const char*>(bytes), length); }
+
+}  // namespace
+
+Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::unique_ptr<Database>* out) {
+  imbrex_advice advice = {};
+  Status status = ToStatus(imbrex_fs_advise(fs.get(), &advice), std::string());
+  if (!status.ok()) {
+    return status;
+  }
+  std::unique_ptr<Database> made(new Database());
+  made->env_ = rocksdb::NewCompositeEnv(std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs)));
+  DBOptions options = OptionsOfDatabase(given, advice, made->env_.get());
+  options.listeners.push_back(std::make_shared<Watch>(made.get()));
+  const ColumnFamilyOptions of_family = OptionsOfFamily(given, advice, OptionsOfTables(given.cache));
+  // RocksDB wants its own first one, in which nothing is.
+  std::vector<rocksdb::ColumnFamilyDescriptor> families{{rocksdb::kDefaultColumnFamilyName, of_family}};
+  for (size_t i = 0; i < given.family_count; ++i) {
+    families.emplace_back(given.families[i], of_family);
+  }
+  rocksdb::DB* db = nullptr;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  status = rocksdb::DB::Open(options, kPath, families, &handles, &db);
+  made->db_.reset(db);
+  made->families_ = std::move(handles);
+  if (status.ok()) {
+    *out = std::move(made);
+  }
+  return status;
+}
+
+Database::~Database() {
+  if (db_ == nullptr) {
+    return;
+  }
+  for (rocksdb::ColumnFamilyHandle* family : families_) {
+    db_->DestroyColumnFamilyHandle(family).PermitUncheckedError();
+  }
+  // All that was synced is on the drive, and all that was written in its files.
+  db_->Close().PermitUncheckedError();
+}
+
+rocksdb::ColumnFamilyHandle* Database::Family(uint32_t family) const {
+  return families_.at(size_t{family} + 1);
+}
+
+Status Database::Get(uint32_t family, const Slice& key, void* context, imbrex_rocks_taker take) const {
+  rocksdb::PinnableSlice value;
+  const Status status = db_->Get(ReadOptions(), Family(family), key, &value);
+  if (status.ok()) {
+    take(context, nullptr, 0, value.data(), value.size());
+  }
+  return status.IsNotFound() ? Status::OK() : status;
+}
+
+bool Database::GetWouldRead(uint32_t family, const Slice& key) const {
+  ReadOptions options;
+  options.read_tier = rocksdb::kBlockCacheTier;
+  rocksdb::PinnableSlice value;
+  return db_->Get(options, Family(family), key, &value).IsIncomplete();
+}
+
+Status Database::Pairs(const imbrex_rocks_range& range, void* context, imbrex_rocks_taker take) const {
+  ReadOptions options;
+  const Slice end = SliceOf(range.to, range.to_length);
+  options.iterate_upper_bound = range.to == nullptr ? nullptr : &end;
+  options.fill_cache = !range.far;
+  const std::unique_ptr<rocksdb::Iterator> iterator(db_->NewIterator(options, Family(range.family)));
+  size_t taken = 0;
+  if (range.most > 0) {
+    iterator->Seek(SliceOf(range.from, range.from_length));
+  }
+  while (taken < range.most && iterator->Valid()) {
+    const Slice key = iterator->key();
+    const Slice value = iterator->value();
+    take(context, key.data(), key.size(), value.data(), value.size());
+    if (++taken < range.most) {
+      iterator->Next();
+    }
+  }
+  return iterator->status();
+}
+
+Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change) const {
+  const Slice from = SliceOf(change.first, change.first_length);
+  const Slice end = SliceOf(change.second, change.second_length);
+  if (from.compare(end) >= 0) {
+    return Status::OK();
+  }
+  rocksdb::ColumnFamilyHandle* const family = Family(change.family);
+  ReadOptions options;
+  options.iterate_upper_bound = &end;
+  const std::unique_ptr<rocksdb::Iterator> iterator(db_->NewIterator(options, family));
+  std::vector<std::string> keys;
+  for (iterator->Seek(from); iterator->Valid() && keys.size() < kShort; iterator->Next()) {
+    keys.push_back(iterator->key().ToString());
+  }
+  Status status = iterator->status();
+  if (status.ok() && keys.size() == kShort) {
+    return batch->DeleteRange(family, from, end);
+  }
+  for (size_t i = 0; status.ok() && i < keys.size(); ++i) {
+    status = batch->Delete(family, keys[i]);
+  }
+  return status;
+}
+
+Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
+  rocksdb::WriteBatch batch;
+  Status status = Failure();
+  for (size_t i = 0; status.ok() && i < count; ++i) {
+    const imbrex_rocks_change& change = changes[i];
+    const Slice key = SliceOf(change.first, change.first_length);
+    switch (change.kind) {
+      case IMBREX_ROCKS_PUT:
+        status = batch.Put(Family(change.family), key, SliceOf(change.second, change.second_length));
+        break;
+      case IMBREX_ROCKS_DELETE:
+        status = batch.Delete(Family(change.family), key);
+        break;
+      case IMBREX_ROCKS_DELETE_RANGE:
+        status = DeleteRange(&batch, change);
+        break;
+      default:
+        status = Status::InvalidArgument("a change of an unknown kind");
+    }
+  }
+  if (status.ok()) {
+    // Not synced: the file system's memory outlives the process.
+    status = db_->Write(rocksdb::WriteOptions(), &batch);
+  }
+  return NoteFailure(status);
+}
+
+Status Database::Sync() {
+  const Status before = Failure();
+  return before.ok() ? NoteFailure(db_->SyncWAL()) : before;
+}
+
+Status Database::NoteFailure(const Status& status) {
+  if (!status.ok()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_.ok()) {
+      failure_ = status;
+    }
+  }
+  return status;
+}
+
+Status Database::Failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+Status Database::Check() const { return db_->VerifyChecksum(ReadOptions()); }
+
+}  // namespace imbrex

@@ -1,0 +1,131 @@
+//! Metadata in RocksDB, in files on a tenant of the same drive. RocksDB is a library of C++, which is loaded when a store wants it. Floors above have what loads it,
+//! and [`provide`] it.
+
+use crate::room::{Room, reserve};
+use imbrex_bluefs::BlueFs;
+use imbrex_bluestore::{Change, Family, KeyValue, Pair};
+use imbrex_device::{Code, Error, Result};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How a database is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    /// Bytes of changes that stand in memory and in write-ahead logs.
+    pub memtable_bytes: u64,
+    /// Bytes of the cache of blocks; 0: none.
+    pub cache_bytes: u64,
+    /// Bytes of one table; 0: what suits the drive.
+    pub table_bytes: u64,
+    /// It is only looked at, so nothing is done in the background.
+    pub look: bool,
+}
+
+/// An open database. It closes when it is dropped, and lets go of its files then.
+pub trait Database: KeyValue {
+    /// Reads all tables and compares them with their checksums. A sentence for each problem.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn check(&self) -> Result<Vec<String>>;
+}
+
+/// What loads RocksDB and opens databases.
+pub trait RocksDb: fmt::Debug + Send + Sync {
+    /// Loads it, if it is not loaded yet.
+    ///
+    /// # Errors
+    /// A sentence where it is not there, or is of another version.
+    fn load(&self) -> Result<()>;
+
+    /// Opens the database that is in these files, or makes it.
+    ///
+    /// # Errors
+    /// Those of [`RocksDb::load`], of the files and of RocksDB.
+    fn open(&self, files: BlueFs, options: DatabaseOptions) -> Result<Box<dyn Database>>;
+}
+
+static PROVIDED: OnceLock<Arc<dyn RocksDb>> = OnceLock::new();
+
+/// From now on stores of this process have it; the first one counts.
+pub fn provide(rocksdb: Arc<dyn RocksDb>) {
+    PROVIDED.get_or_init(|| rocksdb);
+}
+
+/// What was provided.
+pub(crate) fn provided() -> Result<Arc<dyn RocksDb>> {
+    let sentence = "this program cannot load RocksDB, in which the metadata are; use `imbrex` or libimbrex.so";
+    PROVIDED.get().cloned().ok_or_else(|| Error::refused(Code::NotSupported, "", sentence))
+}
+
+/// A database that can be closed while others still have it. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Rocks(Arc<Mutex<Option<Open>>>);
+
+#[derive(Clone)]
+struct Open {
+    database: Arc<dyn Database>,
+    files: BlueFs,
+    room: Arc<Room>,
+}
+
+/// Who finds damage of the metadata is sent to the check of the object store, which looks at them, too.
+fn ours(error: Error) -> Error {
+    error.checked_by("imbrex store check")
+}
+
+impl Rocks {
+    /// Opens the database in these files.
+    pub(crate) fn open(rocksdb: &dyn RocksDb, files: BlueFs, options: DatabaseOptions) -> Result<Rocks> {
+        let database = rocksdb.open(files.clone(), options)?.into();
+        let reserve = reserve(options.memtable_bytes, files.volume().least_capacity(), files.space().total);
+        let open = Open { database, files, room: Arc::new(Room::new(reserve)) };
+        Ok(Rocks(Arc::new(Mutex::new(Some(open)))))
+    }
+
+    fn get_open(&self) -> Result<Open> {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        open.ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the object store was closed; open it again"))
+    }
+
+    /// What is wrong with the tables, and with the files.
+    pub(crate) fn check(&self) -> Result<Vec<String>> {
+        let Open { database, files, .. } = self.get_open()?;
+        let mut wrong = database.check().map_err(ours)?;
+        wrong.extend(files.check(|_, _| ()).map_err(ours)?.problems);
+        Ok(wrong)
+    }
+
+    /// Closes the database, and then its files.
+    pub(crate) fn close(&self) {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(open);
+    }
+}
+
+impl KeyValue for Rocks {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_open()?.database.get(family, key).map_err(ours)
+    }
+
+    fn get_would_read(&self, family: Family, key: &[u8]) -> bool {
+        self.get_open().is_ok_and(|open| open.database.get_would_read(family, key))
+    }
+
+    fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
+        self.get_open()?.database.pairs(family, from, to, most).map_err(ours)
+    }
+
+    fn write(&self, changes: &[Change]) -> Result<()> {
+        let Open { database, files, room } = self.get_open()?;
+        if !room.is_there(changes, || files.space().free) {
+            let sentence = "no space left for the metadata; delete something or use a larger drive";
+            return Err(Error::refused(Code::NoSpace, &files.volume().name(), sentence));
+        }
+        database.write(changes).map_err(ours)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.get_open()?.database.sync().map_err(ours)
+    }
+}
