@@ -36,7 +36,7 @@ impl Core {
                 self.find_room(group, one, &mut new, &mut left)?;
             }
             for command in commands(new) {
-                let Err(error) = self.put(&command) else {
+                let Err(error) = self.write_command(&command) else {
                     placed.extend(command);
                     continue;
                 };
@@ -76,7 +76,7 @@ impl Core {
             while found.is_none() && self.lease()? {
                 found = self.take_units(|space| space.take(blocks, group));
             }
-            let grain = 1 << rest.grain;
+            let grain = 1 << rest.piece.grain;
             let found = found.or_else(|| self.take_units(|space| space.take_part(blocks, grain, group)));
             let Some(place) = found else {
                 left.push(rest);
@@ -141,7 +141,7 @@ impl Core {
     }
 
     /// One command: what stands side by side.
-    fn put(&self, command: &[Placed]) -> Result<()> {
+    fn write_command(&self, command: &[Placed]) -> Result<()> {
         let Some(first) = command.first() else { return Ok(()) };
         let at = |block: u32| block as usize * BLOCK as usize;
         let own = |placed: &Placed| at(placed.todo.piece.first)..at(placed.todo.piece.first + placed.todo.piece.blocks);
