@@ -19,7 +19,6 @@ use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::layout::Layout;
 use crate::lock::lock;
-use crate::onode::{Onode, Span, span_key};
 use crate::right::{Right, Taken};
 use crate::rounds::Rounds;
 use crate::space::Space;
@@ -428,15 +427,6 @@ impl Core {
         }
     }
 
-    pub fn onode(&self, key: &[u8]) -> Result<Option<Arc<Onode>>> {
-        self.look_up(key)
-    }
-
-    /// Extents of a span that is not the first.
-    pub fn span(&self, onode: u64, span: u64) -> Result<Arc<Span>> {
-        Ok(self.look_up(&span_key(onode, span))?.unwrap_or_default())
-    }
-
     /// Whether a blob's record would have to be read from the drive.
     pub fn blob_would_read(&self, id: BlobId) -> bool {
         let key = id.key();
@@ -450,7 +440,7 @@ impl Core {
     }
 
     pub fn blob(&self, id: BlobId) -> Result<Option<Arc<Blob>>> {
-        self.look_up(&id.key())
+        self.look_up_once(&id.key())
     }
 
     /// A blob's record, if it is there and can be read.

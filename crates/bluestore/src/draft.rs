@@ -219,7 +219,7 @@ impl<'a> Draft<'a> {
     fn object(&mut self, id: &ObjectId) -> Result<&mut Option<Object>> {
         let key = id.key();
         if !self.objects.contains_key(&key) {
-            let found = self.core.onode(&key)?;
+            let found: Option<Arc<Onode>> = self.core.look_up_once(&key)?;
             let object = found.map(|onode| Object {
                 id: id.clone(),
                 onode: Arc::unwrap_or_clone(onode),
@@ -295,7 +295,8 @@ impl<'a> Draft<'a> {
             Entry::Occupied(there) => Ok(&mut there.into_mut().0),
             Entry::Vacant(entry) => {
                 // No draft looks at a record that it has written.
-                let extents = Arc::unwrap_or_clone(self.core.span(number, span)?);
+                let extents: Option<Arc<Span>> = self.core.look_up_once(&span_key(number, span))?;
+                let extents = extents.map(Arc::unwrap_or_clone).unwrap_or_default();
                 Ok(&mut entry.insert((extents, false)).0)
             }
         }
@@ -465,7 +466,11 @@ impl<'a> Draft<'a> {
 
     /// What stands in the blocks of an extent.
     pub fn bytes_of(&mut self, part: &Extent) -> Result<AlignedBuf> {
-        let bytes = self.bytes.get(&part.blob).cloned().or_else(|| self.core.state().bytes.get(&part.blob).cloned());
+        let in_memory = || {
+            let state = self.core.state();
+            state.bytes.get(&part.blob).or_else(|| state.deferred.get(part.blob)).cloned()
+        };
+        let bytes = self.bytes.get(&part.blob).cloned().or_else(in_memory);
         let blob = self.held(part.blob)?.blob.clone();
         let deferred = || self.get(Family::Deferred, &part.blob.key());
         let found =

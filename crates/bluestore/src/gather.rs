@@ -5,17 +5,20 @@
 //! read again alone: so damage costs those only who want what is damaged.
 
 use crate::blob::{BLOCK, Blob, BlobId, LOST, Run};
-use crate::core::Core;
+use crate::core::{Core, is_of_bytes};
 use crate::fetch::Wanted;
+use crate::keyvalue::Family;
 use crate::onode::{Extent, Onode, SPAN, Span, span_key};
-use crate::parts::{Ask, Command, Got, Stand, commands};
+use crate::parts::{Ask, Command, Got, Stand};
 use imbrex_device::{AlignedBuf, Cause, Fault, Result};
 use imbrex_zones::write::PooledBuf;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that are resolved at once, 16 MiB: their records are in memory, and what is read of them.
+/// Blocks that are resolved at once, 16 MiB: their records are in memory.
 const AT_ONCE: u64 = 64 * SPAN;
+/// Bytes that are read at once by several commands. A command may read much that nobody wants.
+const MOST: usize = 16 << 20;
 
 /// A part of an extent.
 struct Part {
@@ -124,7 +127,7 @@ impl Core {
         let (first, end) = (bytes.start / BLOCK, bytes.end.div_ceil(BLOCK));
         let keys: Vec<_> =
             ((first / SPAN).max(1)..end.div_ceil(SPAN)).map(|span| span_key(onode.number, span)).collect();
-        let others = if let [key] = &keys[..] { vec![self.look_up(key)?] } else { self.look_up_all(&keys)? };
+        let others: Vec<Option<Arc<Span>>> = self.look_up_all(&keys)?;
         let mut parts = Vec::new();
         let mut add = |begin: u64, span: &Span| {
             let (from, to) = (first.max(begin) - begin, end.min(begin + SPAN) - begin);
@@ -135,7 +138,6 @@ impl Core {
             add(0, &onode.first);
         }
         for (n, span) in others.into_iter().enumerate() {
-            let span: Option<Arc<Span>> = span;
             if let Some(span) = span {
                 add(((first / SPAN).max(1) + n as u64) * SPAN, &span);
             }
@@ -167,7 +169,7 @@ impl Core {
             let runs = if memory.is_none() { self.on_drive(part, blob) } else { None };
             let Some(runs) = runs else {
                 let Extent { first, blocks, blob: id, .. } = part.extent;
-                let deferred = || self.get(crate::keyvalue::Family::Deferred, &id.key());
+                let deferred = || self.get(Family::Deferred, &id.key());
                 let bytes = memory.as_ref().map(|bytes| &bytes[..]);
                 let Some(found) = self.fetch((blob, first, blocks), bytes, deferred)? else { return Ok(false) };
                 out.put(part, first, &found);
@@ -184,9 +186,6 @@ impl Core {
 
     /// Records of blobs, in the order of their numbers. `None`: one is not there.
     fn blobs_in_order(&self, ids: &[BlobId]) -> Result<Option<Vec<Arc<Blob>>>> {
-        if let [id] = ids {
-            return Ok(self.blob(*id)?.map(|blob| vec![blob]));
-        }
         let keys: Vec<_> = ids.iter().map(BlobId::key).collect();
         Ok(self.look_up_all(&keys)?.into_iter().collect())
     }
@@ -205,9 +204,17 @@ impl Core {
 
     /// Reads what stands on the drive.
     fn read_stands(&self, grains: &[Grains<'_>], stands: &[Stand], out: &mut Out<'_>) -> Result<bool> {
-        let (order, commands) = commands(stands);
-        let together = if self.helpers_for(commands.len()) > 0 { commands.len() } else { 1 };
-        for commands in commands.chunks(together.max(1)) {
+        let (order, commands) = self.commands(stands);
+        let at_once = if self.helpers_for(commands.len()) > 0 { MOST } else { 0 };
+        let mut rest = &commands[..];
+        while let Some(first) = rest.first() {
+            let mut bytes = first.len();
+            let more = rest[1..].iter().take_while(|command| {
+                bytes += command.len();
+                bytes <= at_once
+            });
+            let (commands, behind) = rest.split_at(1 + more.count());
+            rest = behind;
             let mut tos: Vec<To> = commands
                 .iter()
                 .map(|command| {
@@ -293,9 +300,7 @@ impl Core {
         let failed = match got {
             Got::Gone => return Ok(false),
             Got::Bytes => false,
-            Got::Failed(error)
-                if alone && (!crate::core::is_of_bytes(&error) || matches!(error.fault, Fault::Offline)) =>
-            {
+            Got::Failed(error) if alone && (!is_of_bytes(&error) || matches!(error.fault, Fault::Offline)) => {
                 return Err(error);
             }
             Got::Failed(_) => true,

@@ -30,7 +30,7 @@ impl Core {
         }
     }
 
-    /// A record; `None`: there is none.
+    /// A record, for who reads it; `None`: there is none.
     ///
     /// # Errors
     /// `Corrupt` where it makes no sense; those of the key-value store.
@@ -39,10 +39,22 @@ impl Core {
         if let Some(found) = self.in_memory(key)? {
             return Ok(found);
         }
-        let found = self.kv.get(T::FAMILY, key)?;
-        let found = found.map(|bytes| self.decoded::<T>(key, &bytes)).transpose()?;
+        let found = self.in_kv(key)?;
         self.cache.put(moment, key, found.as_ref());
         Ok(found)
+    }
+
+    /// The same, for who is about to change it, or passes over many: the cache does not take it.
+    ///
+    /// # Errors
+    /// As [`Core::look_up`].
+    pub fn look_up_once<T: Kept>(&self, key: &[u8]) -> Result<Option<T>> {
+        if let Some(found) = self.in_memory(key)? { Ok(found) } else { self.in_kv(key) }
+    }
+
+    fn in_kv<T: Kept>(&self, key: &[u8]) -> Result<Option<T>> {
+        let found = self.kv.get(T::FAMILY, key)?;
+        found.map(|bytes| self.decoded(key, &bytes)).transpose()
     }
 
     /// The same of several, whose keys are in order. Where many have to be read and stand side by side, they are read in one pass.
@@ -50,6 +62,9 @@ impl Core {
     /// # Errors
     /// As [`Core::look_up`].
     pub fn look_up_all<T: Kept>(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<T>>> {
+        if let [key] = keys {
+            return Ok(vec![self.look_up(key)?]);
+        }
         let moment = self.cache.moment();
         let (mut all, mut missing) = (vec![None; keys.len()], Vec::new());
         for (n, key) in keys.iter().enumerate() {

@@ -9,9 +9,11 @@ use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Blocks that are read in vain rather than with another command, and blocks of a command.
+/// Blocks that a disk reads in vain rather than with another command, and blocks of a command.
 const GAP: u32 = 64;
 const LONGEST: u32 = 1024;
+/// The same of a drive without a head: about what it reads in the time of a command.
+const SHORT_GAP: u32 = 8;
 /// A drive without a head has so many commands for each thread that helps: a command may take no longer than to begin a thread.
 const EACH_HELPER: usize = 4;
 
@@ -33,8 +35,8 @@ pub(crate) struct Command {
 }
 
 /// Whether a range of blocks, the first and the one behind the last, is read with the one before.
-fn joins(last: (u32, u32), (from, to): (u32, u32)) -> bool {
-    from <= last.1.saturating_add(GAP) && to - last.0 <= LONGEST
+fn joins(last: (u32, u32), (from, to): (u32, u32), gap: u32) -> bool {
+    from <= last.1.saturating_add(gap) && to - last.0 <= LONGEST
 }
 
 /// Ranges of blocks, the first and the one behind the last, as commands that read them all.
@@ -42,15 +44,15 @@ pub(crate) fn joined(mut wanted: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     wanted.sort_unstable();
     wanted.into_iter().fold(Vec::<(u32, u32)>::new(), |mut all, next| {
         match all.last_mut() {
-            Some(last) if joins(*last, next) => last.1 = last.1.max(next.1),
+            Some(last) if joins(*last, next, GAP) => last.1 = last.1.max(next.1),
             _ => all.push(next),
         }
         all
     })
 }
 
-/// What is wanted in the order of the drive, by number; and commands that read it.
-pub(crate) fn commands(wanted: &[Stand]) -> (Vec<usize>, Vec<Command>) {
+/// What is wanted in the order of the drive, by number; and commands that read it, where so many blocks are read in vain rather than with another command.
+fn commands(wanted: &[Stand], gap: u32) -> (Vec<usize>, Vec<Command>) {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let key = |n: &usize| {
         let Stand { place: Place { zone, life, block }, blocks } = wanted[*n];
@@ -63,7 +65,7 @@ pub(crate) fn commands(wanted: &[Stand]) -> (Vec<usize>, Vec<Command>) {
         match all.last_mut() {
             Some(last)
                 if (last.zone, last.life) == (zone, life)
-                    && joins((last.blocks.start, last.blocks.end), (block, end)) =>
+                    && joins((last.blocks.start, last.blocks.end), (block, end), gap) =>
             {
                 last.blocks.end = last.blocks.end.max(end);
                 last.wanted.end = n + 1;
@@ -104,6 +106,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Core {
+    /// What is wanted in the order of the drive, by number; and commands that read it.
+    pub fn commands(&self, wanted: &[Stand]) -> (Vec<usize>, Vec<Command>) {
+        commands(wanted, if self.tenant.volume().geometry().rotational { GAP } else { SHORT_GAP })
+    }
+
     /// How many threads may help with so many commands of users.
     pub fn helpers_for(&self, commands: usize) -> usize {
         let volume = self.tenant.volume();
@@ -163,7 +170,7 @@ impl Core {
         cause: Cause,
         mut each: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
-        let (order, commands) = commands(wanted);
+        let (order, commands) = self.commands(wanted);
         for command in commands {
             let mut memory = self.data.records.memory(command.len());
             let got = self.carry_out(&command, &mut memory, cause);
@@ -199,7 +206,7 @@ mod tests {
         let stand = |zone, life, block, blocks| Stand { place: Place { zone, block, life }, blocks };
         let wanted =
             [stand(2, 1, 500, 8), stand(1, 1, 90, 10), stand(2, 1, 440, 4), stand(2, 2, 510, 1), stand(1, 1, 80, 64)];
-        let (order, all) = commands(&wanted);
+        let (order, all) = commands(&wanted, GAP);
         assert_eq!(order, [4, 1, 2, 0, 3]);
         let command = |zone, life, blocks, wanted| Command { zone, life, blocks, wanted };
         let expected = [command(1, 1, 80..144, 0..2), command(2, 1, 440..508, 2..4), command(2, 2, 510..511, 4..5)];
@@ -208,7 +215,8 @@ mod tests {
         assert_eq!(all[0].part(&wanted[1], &read).map(|part| (part[0], part.len() as u64)), Some((10, 10 * BLOCK)));
         assert_eq!(all[0].part(&wanted[0], &read), None);
         // What makes no sense is no panic.
-        let (_, all) = commands(&[stand(1, 1, u32::MAX, 9), stand(1, 1, u32::MAX - 1, 1)]);
+        let (_, all) = commands(&[stand(1, 1, u32::MAX, 9), stand(1, 1, u32::MAX - 1, 1)], GAP);
         assert_eq!(all.len(), 1);
+        assert_eq!(commands(&wanted, SHORT_GAP).1.len(), 4);
     }
 }

@@ -111,7 +111,7 @@ impl Core {
 
     fn find(&self, collection: CollectionId, id: &ObjectId) -> Result<Arc<Onode>> {
         let onode = match collection.has(self.bits(collection)?, id) {
-            true => self.onode(&id.key())?,
+            true => self.look_up::<Arc<Onode>>(&id.key())?,
             false => None,
         };
         onode.ok_or_else(|| self.refuse(Code::NotFound, format!("{id} does not exist in {collection}")))
@@ -156,7 +156,7 @@ impl Core {
                 let span = match at / SPAN {
                     0 => &onode.first,
                     n => {
-                        others = self.span(onode.number, n)?;
+                        others = self.look_up::<Arc<Span>>(&span_key(onode.number, n))?.unwrap_or_default();
                         &*others
                     }
                 };
@@ -244,7 +244,7 @@ impl Core {
             }
             let read = read(&onode, len as usize);
             let is_same = |now: Arc<Onode>| (now.number, now.version) == (onode.number, onode.version);
-            let same = self.state().version == before || self.onode(&id.key())?.is_some_and(is_same);
+            let same = self.state().version == before || self.look_up(&id.key())?.is_some_and(is_same);
             match read {
                 Ok(true) if same => return Ok(len as usize),
                 Ok(false) if same && tried > TRIES => break,

@@ -160,6 +160,7 @@ fn large() -> Config {
         zone_capacity: 4 << 20,
         capacity: 256 << 20,
         max_io: 4 << 20,
+        rotational: true,
         conventional: 2,
         ..Config::tiny()
     }
