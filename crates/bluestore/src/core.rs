@@ -83,7 +83,7 @@ impl Default for Options {
             full: 95,
             attended: false,
             repair: false,
-            layout: Layout::Zones,
+            layout: Layout::Usual,
             min_alloc: None,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }
