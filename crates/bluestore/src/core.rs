@@ -90,7 +90,7 @@ impl Default for Options {
             cache: 16 << 20,
             attended: false,
             repair: false,
-            layout: Layout::Zones,
+            layout: Layout::Usual,
             min_alloc: None,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }

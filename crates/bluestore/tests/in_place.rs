@@ -2,7 +2,7 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, CollectionId, Fullness, Layout, ObjectId, Options, Transaction};
+use imbrex_bluestore::{BlueStore, CollectionId, Fullness, Layout, ObjectId, Options, Survives, Transaction};
 use imbrex_device::{Code, Drive, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
@@ -35,6 +35,8 @@ struct Now {
     bad: Option<BTreeSet<u32>>,
     /// None can be set in place.
     refuses: u64,
+    /// Is called when something was written in place.
+    behind: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl Watched {
@@ -89,8 +91,12 @@ impl ZonedDevice for Watched {
         self.fails(self.geometry().zone_of(at))?;
         let mut now = self.now.lock().unwrap();
         (now.writes, now.written) = (now.writes + 1, now.written + buf.len() as u64);
+        let mut behind = now.behind.take();
         drop(now);
-        self.below.write_in_place(buf, at, tag)
+        self.below.write_in_place(buf, at, tag)?;
+        behind.iter_mut().for_each(|behind| behind());
+        self.now.lock().unwrap().behind = behind;
+        Ok(())
     }
     fn write_cache(&self) -> Result<bool> {
         self.below.write_cache()
@@ -101,6 +107,7 @@ impl ZonedDevice for Watched {
 }
 
 struct All {
+    emulator: Arc<Emulator>,
     watched: Arc<Watched>,
     drive: Drive,
     store: BlueStore,
@@ -112,14 +119,15 @@ fn at_once(unit: u32) -> Options {
 }
 
 fn new_on(config: &Config, options: Options) -> All {
-    let below = Drive { device: Arc::new(Emulator::memory(config).unwrap()), survivor: None };
+    let emulator = Arc::new(Emulator::memory(config).unwrap());
+    let below = Drive { device: emulator.clone(), survivor: None };
     make_bands(&below).unwrap();
     let watched = Arc::new(Watched { below: bands(&below).unwrap().device, now: Mutex::default() });
     let drive = Drive { device: watched.clone(), survivor: None };
     format(&drive).unwrap();
     let store = open_with(&drive, Exec::Inline, options).unwrap();
     does(&store, |t| _ = t.create_collection(ALL, 0));
-    All { watched, drive, store }
+    All { emulator, watched, drive, store }
 }
 
 fn new(options: Options) -> All {
@@ -148,7 +156,7 @@ fn is_whole(store: &BlueStore) {
 #[test]
 fn what_is_overwritten_is_free_at_once_and_nothing_moves() {
     for unit in [4 << 10, 16 << 10] {
-        let All { watched, drive, store } = new(Options { full: 100, ..at_once(unit) });
+        let All { watched, drive, store, .. } = new(Options { full: 100, ..at_once(unit) });
         let (objects, each) = (24, 256 << 10);
         (0..objects).for_each(|n| does(&store, |t| _ = t.write(ALL, &id(n), 0, &content(each, n as u8))));
         let stored = store.usage().stored;
@@ -220,7 +228,8 @@ fn a_full_store_takes_as_much_again_when_it_was_emptied() {
         (0..count).step_by(2).for_each(|n| queue(&store, |t| _ = t.remove(ALL, &id(n))).unwrap());
         store.sync().unwrap();
         let more = fill(&store, 1000, 3 * each / 2);
-        assert!(more * 3 / 2 + 3 >= count / 2, "{more} of {count}");
+        let longer = (3 * each / 2).next_multiple_of(u64::from(unit));
+        assert!((more + 2) * longer >= count / 2 * rounded, "{more} of {count}");
         is_whole(&store);
         drop(store);
         let store = open_with(&drive, Exec::Inline, at_once(unit)).unwrap();
@@ -288,7 +297,7 @@ fn a_long_write_is_few_commands_and_a_transaction_one_flush() {
 
 #[test]
 fn a_write_that_fails_goes_elsewhere() {
-    let All { watched, drive, store } = new(at_once(4 << 10));
+    let All { watched, drive, store, .. } = new(at_once(4 << 10));
     does(&store, |t| _ = t.write(ALL, &id(0), 0, &content(50 << 10, 1)));
     // Once: nobody notices.
     watched.now.lock().unwrap().failing = 1;
@@ -358,5 +367,54 @@ fn a_store_stays_as_it_was_made_and_says_so() {
         says(drive, with(Layout::InPlace, None), "leave layout=in-place out");
         let store = open_with(drive, Exec::Inline, with(Layout::Usual, None)).unwrap();
         is_whole(&store);
+    }
+}
+
+/// A loss of power that keeps the last write only.
+fn with_the_last_write(emulator: &Emulator) -> Emulator {
+    let mut all = 0;
+    let count = &mut |_| {
+        all += 1;
+        0
+    };
+    emulator.after_power_loss_choosing(count).unwrap();
+    let mut n = 0;
+    let choose = &mut |most| {
+        n += 1;
+        if n == all { most } else { 0 }
+    };
+    emulator.after_power_loss_choosing(choose).unwrap()
+}
+
+#[test]
+fn nobody_gets_units_whose_end_is_not_durable() {
+    let All { emulator, watched, store, .. } = new(Options { full: 100, ..at_once(4 << 10) });
+    let each = 40 << 10;
+    let count = fill(&store, 0, each);
+    let lost = Arc::new(Mutex::new(Vec::new()));
+    let (to, of) = (lost.clone(), emulator.clone());
+    watched.now.lock().unwrap().behind = Some(Box::new(move || to.lock().unwrap().push(with_the_last_write(&of))));
+    for n in 0..12 {
+        // It outlives the process, and nobody has made it durable.
+        let mut t = Transaction::new();
+        t.remove(ALL, &id(n));
+        store.wait_for(store.queue(t).unwrap(), Survives::Process).unwrap();
+        let mut t = Transaction::new();
+        t.write(ALL, &id(count + n), 0, &content(each, 99));
+        store.wait_for(store.queue(t).unwrap(), Survives::Process).unwrap();
+    }
+    watched.now.lock().unwrap().behind = None;
+    let lost = std::mem::take(&mut *lost.lock().unwrap());
+    assert!(lost.len() >= 12, "{} states", lost.len());
+    for (state, lost) in lost.into_iter().enumerate() {
+        let drive = bands(&Drive { device: Arc::new(lost), survivor: None }).unwrap();
+        let store = open_with(&drive, Exec::Inline, at_once(4 << 10)).unwrap();
+        is_whole(&store);
+        for n in 0..count {
+            match store.read(ALL, &id(n), 0, each) {
+                Ok(read) => assert!(read == content(each, n as u8), "state {state}: object {n}"),
+                Err(error) => assert_eq!((error.code(), n < 12), (Code::NotFound, true), "state {state}: {error}"),
+            }
+        }
     }
 }

@@ -314,11 +314,19 @@ fn same(found: &Model, model: &Model) -> Result<(), String> {
 
 #[test]
 fn images_are_what_was_done_to_them() {
-    let config = Config { capacity: 64 << 20, ..support::config() };
+    let zoned = Config { capacity: 64 << 20, ..support::config() };
     let mut kinds: HashMap<String, u32> = HashMap::new();
     for seed in 0..std::env::var("IMBREX_IMAGE_SEEDS").map_or(12, |n| n.parse().unwrap()) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        // Every third on a plain disk, in place.
+        let is_plain = seed % 3 == 2;
+        let conventional = if is_plain { zoned.zones() } else { zoned.conventional };
+        let config = Config { conventional, ..zoned.clone() };
+        let mut drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+        if is_plain {
+            support::make_bands(&drive).unwrap();
+            drive = support::bands(&drive).unwrap();
+        }
         support::format(&drive).unwrap();
         let mut model = Model::default();
         for _ in 0..4 {
