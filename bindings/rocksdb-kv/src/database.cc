@@ -1,6 +1,8 @@
 #include "database.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "file_system.h"
@@ -39,8 +41,10 @@ constexpr uint64_t kTablesAtOnce = 4;
 constexpr size_t kNeighbours = 128;
 constexpr size_t kDeletions = 64;
 
-// A memtable alone never becomes so large: the log is full before. So an opening flushes nothing.
+// A memtable is a few times as large as all logs should be, so a log is full first. But logs go on while a flush is under way, and then memory has a limit, too.
 constexpr uint64_t kMoreThanLog = 4;
+// Where an opening finds no room for tables it takes all that is in the logs to memory, so that something can be deleted.
+constexpr uint64_t kAllLogs = 256;
 
 // Hears of what fails in the background: without it writes would go on, and what is in memory would never become tables.
 class Watch final : public rocksdb::EventListener {
@@ -106,6 +110,10 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
   return options;
 }
 
+// How often somebody who waits for compactions looks, and after how many looks without one he gives up.
+constexpr std::chrono::milliseconds kNap(5);
+constexpr int kIdle = 400;
+
 Slice SliceOf(const void* bytes, size_t length) { return Slice(static_cast<const char*>(bytes), length); }
 
 }  // namespace
@@ -118,22 +126,32 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   }
   std::unique_ptr<Database> made(new Database());
   made->env_ = rocksdb::NewCompositeEnv(std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs)));
+  made->look_ = given.look;
   DBOptions options = OptionsOfDatabase(given, advice, made->env_.get());
   options.listeners.push_back(std::make_shared<Watch>(made.get()));
-  const ColumnFamilyOptions of_family = OptionsOfFamily(given, advice, OptionsOfTables(given.cache));
+  ColumnFamilyOptions of_family = OptionsOfFamily(given, advice, OptionsOfTables(given.cache));
+  status = made->OpenWith(options, of_family, given);
+  if (status.IsNoSpace()) {
+    of_family.write_buffer_size = kAllLogs * given.memtable;
+    made->failure_ = Status::OK();
+    status = made->OpenWith(options, of_family, given);
+  }
+  if (status.ok()) {
+    *out = std::move(made);
+  }
+  return status;
+}
+
+Status Database::OpenWith(const DBOptions& options, const ColumnFamilyOptions& of_family, const imbrex_rocks_options& given) {
   // RocksDB wants its own first one, in which nothing is.
   std::vector<rocksdb::ColumnFamilyDescriptor> families{{rocksdb::kDefaultColumnFamilyName, of_family}};
   for (size_t i = 0; i < given.family_count; ++i) {
     families.emplace_back(given.families[i], of_family);
   }
   rocksdb::DB* db = nullptr;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  status = rocksdb::DB::Open(options, kPath, families, &handles, &db);
-  made->db_.reset(db);
-  made->families_ = std::move(handles);
-  if (status.ok()) {
-    *out = std::move(made);
-  }
+  families_.clear();
+  const Status status = rocksdb::DB::Open(options, kPath, families, &families_, &db);
+  db_.reset(db);
   return status;
 }
 
@@ -243,6 +261,28 @@ Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
 Status Database::Sync() {
   const Status before = Failure();
   return before.ok() ? NoteFailure(db_->SyncWAL()) : before;
+}
+
+Status Database::MakeRoom() {
+  if (look_) {
+    return Status::OK();
+  }
+  // Deletions that are in memory have no effect on tables.
+  Status status = db_->Flush(rocksdb::FlushOptions(), families_);
+  for (int idle = 0; status.ok() && idle < kIdle;) {
+    uint64_t pending = 0;
+    uint64_t running = 0;
+    db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kCompactionPending, &pending);
+    db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kNumRunningCompactions, &running);
+    if (pending == 0 && running == 0) {
+      break;
+    }
+    // What is pending and never begins is not waited for.
+    idle = running == 0 ? idle + 1 : 0;
+    std::this_thread::sleep_for(kNap);
+    status = Failure();
+  }
+  return status;
 }
 
 Status Database::NoteFailure(const Status& status) {

@@ -25,6 +25,7 @@ class Database {
   rocksdb::Status Pairs(const imbrex_rocks_range& range, void* context, imbrex_rocks_taker take) const;
   rocksdb::Status Write(const imbrex_rocks_change* changes, size_t count);
   rocksdb::Status Sync();
+  rocksdb::Status MakeRoom();
   // What is wrong with the tables is a Corruption.
   rocksdb::Status Check() const;
   // From now on writes and syncs fail, if this is a failure: what follows may not be kept. Returns the same.
@@ -32,6 +33,8 @@ class Database {
 
  private:
   Database() = default;
+  rocksdb::Status OpenWith(const rocksdb::DBOptions& options, const rocksdb::ColumnFamilyOptions& of_family,
+                           const imbrex_rocks_options& given);
   rocksdb::Status Failure() const;
   rocksdb::ColumnFamilyHandle* Family(uint32_t family) const;
   rocksdb::Status DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change) const;
@@ -40,6 +43,7 @@ class Database {
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
+  bool look_ = false;
   mutable std::mutex mutex_;
   // The first that failed.
   rocksdb::Status failure_;

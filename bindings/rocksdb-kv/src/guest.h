@@ -84,6 +84,8 @@ struct imbrex_rocks_guest {
   imbrex_error* (*write)(imbrex_rocks_database* database, const imbrex_rocks_change* changes, size_t count);
   // What was written so far is durable.
   imbrex_error* (*sync)(imbrex_rocks_database* database);
+  // What was deleted becomes room, as far as RocksDB does that by itself: waits for what it has to do in the background.
+  imbrex_error* (*make_room)(imbrex_rocks_database* database);
   // Reads all tables and compares them with their checksums. Gives `take` a sentence for each problem.
   imbrex_error* (*check)(const imbrex_rocks_database* database, void* context, imbrex_rocks_taker take);
 };

@@ -68,6 +68,10 @@ imbrex_error* Sync(imbrex_rocks_database* database) {
   return Bounded([&] { return database->database->Sync(); });
 }
 
+imbrex_error* MakeRoom(imbrex_rocks_database* database) {
+  return Bounded([&] { return database->database->MakeRoom(); });
+}
+
 imbrex_error* Check(const imbrex_rocks_database* database, void* context, imbrex_rocks_taker take) {
   return Bounded([&] {
     const Status status = database->database->Check();
@@ -114,7 +118,7 @@ const char* imbrex_rocks(const imbrex_rocks_host* given, imbrex_rocks_guest* gue
   if (!refused.empty()) {
     return refused.c_str();
   }
-  *guest = {imbrex::Open,  imbrex::Close, imbrex::Get,  imbrex::GetWouldRead,
-            imbrex::Pairs, imbrex::Write, imbrex::Sync, imbrex::Check};
+  *guest = {imbrex::Open,  imbrex::Close, imbrex::Get,      imbrex::GetWouldRead, imbrex::Pairs,
+            imbrex::Write, imbrex::Sync,  imbrex::MakeRoom, imbrex::Check};
   return nullptr;
 }

@@ -23,6 +23,12 @@ pub struct DatabaseOptions {
 
 /// An open database. It closes when it is dropped, and lets go of its files then.
 pub trait Database: KeyValue {
+    /// What was deleted becomes room, as far as that is done in the background: waits for it.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn make_room(&self) -> Result<()>;
+
     /// Reads all tables and compares them with their checksums. A sentence for each problem.
     ///
     /// # Errors
@@ -118,7 +124,11 @@ impl KeyValue for Rocks {
 
     fn write(&self, changes: &[Change]) -> Result<()> {
         let Open { database, files, room } = self.get_open()?;
-        if !room.is_there(changes, || files.space().free) {
+        let is_room = || room.is_there(changes, || files.space().free);
+        if !is_room() {
+            database.make_room().map_err(ours)?;
+        }
+        if !is_room() {
             let sentence = "no space left for the metadata; delete something or use a larger drive";
             return Err(Error::refused(Code::NoSpace, &files.volume().name(), sentence));
         }

@@ -76,7 +76,7 @@ mod tests {
         let put = |bytes| Change::Put(Zones, vec![1; 4], vec![0; bytes]);
         let delete = Change::Delete(Onodes, vec![1; 20]);
         assert!(!makes_room(&[]) && !makes_room(&[put(10)]), "nothing is deleted");
-        assert!(makes_room(&[delete.clone()]) && makes_room(&[put(4000), delete.clone()]));
+        assert!(makes_room(std::slice::from_ref(&delete)) && makes_room(&[put(4000), delete.clone()]));
         assert!(!makes_room(&[Change::Put(Deferred, vec![1; 8], vec![0; 4200]), delete.clone()]), "a block");
         let many: Vec<Change> = (0..100).map(|_| delete.clone()).chain((0..100).map(|_| put(60))).collect();
         assert!(makes_room(&many));

@@ -64,6 +64,7 @@ pub(super) struct Guest {
     pairs: unsafe extern "C" fn(*const Raw, *const Range, *mut c_void, Taker) -> *mut imbrex_error,
     write: unsafe extern "C" fn(*mut Raw, *const Step, usize) -> *mut imbrex_error,
     sync: unsafe extern "C" fn(*mut Raw) -> *mut imbrex_error,
+    make_room: unsafe extern "C" fn(*mut Raw) -> *mut imbrex_error,
     check: unsafe extern "C" fn(*const Raw, *mut c_void, Taker) -> *mut imbrex_error,
 }
 
@@ -222,6 +223,11 @@ impl KeyValue for Rocks {
 }
 
 impl Database for Rocks {
+    fn make_room(&self) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { result_of((self.guest.make_room)(self.raw)) }
+    }
+
     fn check(&self) -> Result<Vec<String>> {
         // SAFETY: as above.
         let found = self.taken(|raw, to| unsafe { (self.guest.check)(raw, to, take) })?;

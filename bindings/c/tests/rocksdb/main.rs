@@ -9,6 +9,7 @@ mod faults;
 mod faulty;
 mod full;
 mod model;
+mod pairs;
 
 use imbrex::rocksdb::Library;
 use imbrex_device::{Drive, Result, ZonedDevice};
