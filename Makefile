@@ -1,7 +1,7 @@
 # Imbrex. `make` alone prints what there is.
 #
 # Every target that needs tools calls scripts/setup first; it installs what is missing and is instant otherwise.
-# Variables: PREFIX, DESTDIR, LIBDIR, STRIP=: (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED, IMBREX_SCRIPTS (test-kernel), CARGO_TARGET_DIR.
+# Variables: PREFIX, DESTDIR, LIBDIR, STRIP=: (install), ROUNDS (test, test-long, test-crash, test-releases, matrix), STATES and SEED (crash-states), SEED and OPERATIONS (test-ceph), PARTS and STATES (test-long), PROFILES (matrix), IMBREX_CACHE (test-releases: where RocksDB is built), BENCH_ARGS, KEEP=1 (demo), IMBREX_COMMANDS, IMBREX_SEED, IMBREX_SCRIPTS (test-kernel), CARGO_TARGET_DIR.
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -12,7 +12,7 @@ ROUNDS ?=
 .DEFAULT_GOAL := help
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup demo build test test-long test-releases test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install deb
+.PHONY: help setup demo build test test-long test-releases test-ceph test-crash crash-states matrix test-kernel bench bench-full fuzz lint fmt clean install deb
 
 help: ## print this
 	@echo 'Imbrex: RocksDB and LevelDB on zoned drives, without a kernel file system. Targets:'
@@ -32,6 +32,9 @@ test: setup ## all tests
 
 test-long: setup ## what takes hours: 100,000 crash states of each engine, 1,000 crash rounds, other releases (PARTS="states shuttle")
 	@$(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(if $(STATES),STATES=$(STATES)) scripts/test-long $(PARTS)
+
+test-ceph: setup ## a real OSD of Ceph against the object store, with loads of SEED=1 and OPERATIONS=400
+	@$(if $(SEED),SEED=$(SEED)) $(if $(OPERATIONS),OPERATIONS=$(OPERATIONS)) scripts/test-ceph
 
 test-kernel: setup ## the kernel's own zoned block devices, in a VM (QEMU is installed if it can be)
 	@scripts/test-kernel
