@@ -12,7 +12,6 @@
 #include "rocksdb/filter_policy.h"
 #include "rocksdb/listener.h"
 #include "rocksdb/table.h"
-#include "rocksdb/utilities/table_properties_collectors.h"
 #include "rocksdb/write_batch.h"
 #include "status.h"
 
@@ -36,10 +35,6 @@ constexpr double kFilterBits = 10;
 
 // A compaction takes so many tables at most, since it needs as much room again.
 constexpr uint64_t kTablesAtOnce = 4;
-
-// A table where so many of 128 neighbours are deletions is compacted soon: only at the bottom do they give room back. Most records live for a short time.
-constexpr size_t kNeighbours = 128;
-constexpr size_t kDeletions = 64;
 
 // A memtable is a few times as large as all logs should be, so a log is full first. But logs go on while a flush is under way, and then memory has a limit, too.
 constexpr uint64_t kMoreThanLog = 4;
@@ -96,7 +91,6 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
                                     const rocksdb::BlockBasedTableOptions& tables) {
   ColumnFamilyOptions options;
   options.write_buffer_size = kMoreThanLog * given.memtable;
-  options.table_properties_collector_factories.push_back(rocksdb::NewCompactOnDeletionCollectorFactory(kNeighbours, kDeletions));
   options.target_file_size_base = given.table > 0 ? given.table : advice.target_file_size;
   options.max_bytes_for_level_base = std::max<uint64_t>(4 * options.target_file_size_base, given.memtable);
   options.max_compaction_bytes = kTablesAtOnce * options.target_file_size_base;

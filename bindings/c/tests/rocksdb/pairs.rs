@@ -147,3 +147,29 @@ fn a_check_finds_what_no_read_has_met() {
     let wrong = database.check().unwrap();
     assert!(wrong.len() == 1 && wrong[0].contains("metadata in RocksDB are damaged"), "{path}: {wrong:?}");
 }
+
+#[test]
+fn what_is_deleted_is_room_for_who_waits() {
+    let drive = Emulator::memory(&config()).unwrap();
+    BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
+    let options = DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false };
+    let (database, files) = open(&drive, options);
+    let tables = || -> u64 {
+        let all = files.list("/rocksdb").unwrap().into_iter().filter(|entry| entry.name.ends_with(".sst"));
+        all.map(|entry| entry.attributes.size).sum()
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let mut value = vec![0; 2000];
+    let keys = || (0..2000u16).map(|n| n.to_be_bytes().to_vec());
+    for key in keys() {
+        rng.fill_bytes(&mut value);
+        database.write(&[Change::Put(Family::Omap, key, value.clone())]).unwrap();
+    }
+    database.make_room().unwrap();
+    assert!(tables() > 3 << 20, "{}", tables());
+    let all: Vec<Change> = keys().map(|key| Change::Delete(Family::Omap, key)).collect();
+    database.write(&all).unwrap();
+    database.make_room().unwrap();
+    assert!(tables() < 1 << 20, "{} bytes of tables are left", tables());
+    assert_eq!(database.pairs(Family::Omap, b"", None, 10).unwrap(), []);
+}
