@@ -49,7 +49,9 @@ impl SuperBlock {
         }
         let unsummed = RawSuperBlock { crc: 0.into(), ..raw.clone() };
         if crc32c::crc32c(unsummed.as_bytes()) != raw.crc.get() {
-            return Err("the first record of the object store is damaged; restore its metadata");
+            return Err(
+                "the first record of the object store is damaged; copy what is left with `imbrex store salvage`",
+            );
         }
         match raw.volume == self.volume && raw.tenant.get() == u32::from(self.tenant) {
             true => Ok(()),

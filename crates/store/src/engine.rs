@@ -1,5 +1,6 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
+use crate::label::Label;
 use crate::metadata::Metadata;
 use crate::pace::{self, Turn};
 use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Mend, NAME, Repaired, Report, Usage};
@@ -12,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
-const METADATA: &str = "metadata";
+pub(crate) const METADATA: &str = "metadata";
 /// How often the maintenance thread looks whether anything waits.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -111,6 +112,7 @@ impl Engine for ObjectStore {
         let damage = kv.damage();
         let (metadata, scrub, repairs) = (Metadata::new(kv), store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, Arc::new(metadata.clone()), store)?;
+        Label::begin(&start.tenant, now())?;
         Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
 

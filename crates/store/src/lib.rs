@@ -14,12 +14,21 @@
 //! ```
 
 mod engine;
+mod label;
 mod metadata;
 mod pace;
+mod salvage;
+mod stream;
+mod transfer;
 
 pub use engine::{Metrics, Options, Store, Watch};
+pub use imbrex_bluestore::salvage::{Salvaged, Walked};
 pub use imbrex_bluestore::{
-    BlueStore, CollectionId, Damage, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives, Ticket,
-    Transaction, Usage,
+    BlueStore, CollectionId, Damage, Head, Hint, ObjectId, Page, Pair, Repaired, Report, Scrub, Stat, Survives, Taker,
+    Ticket, Transaction, Usage,
 };
+pub use label::{Label, MAX_LABEL_BYTES, MAX_LABEL_PAIRS};
 pub use metadata::Metadata;
+pub use salvage::{Salvage, Scratch};
+pub use stream::{StreamWriter, fuzz_stream, read_stream};
+pub use transfer::{Exported, Import, Of, export};
