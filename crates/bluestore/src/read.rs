@@ -122,6 +122,12 @@ impl Core {
         Ok(Stat { size, attributes, hint })
     }
 
+    /// The number of an object and its version, which is another one when something of it has changed.
+    pub fn moment(&self, collection: CollectionId, id: &ObjectId) -> Result<(u64, u64)> {
+        let onode = self.find(collection, id)?;
+        Ok((onode.number, onode.version))
+    }
+
     /// Bytes of the blocks that an object names.
     pub fn stored(&self, collection: CollectionId, id: &ObjectId) -> Result<u64> {
         self.at_once(|| {

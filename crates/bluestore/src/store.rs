@@ -111,7 +111,7 @@ impl BlueStore {
                 // The first record is there before any zone is.
                 let written = |zone: &ZoneId| volume.report_at_open().get(zone.0 as usize).is_some_and(has_bytes);
                 if tenant.unadopted().iter().any(written) {
-                    let sentence = "has zones of an object store whose metadata are not here; open it with those, or format the drive anew";
+                    let sentence = "has zones of an object store whose metadata are not here; open it with those, copy what is left with `imbrex store salvage`, or format the drive anew";
                     return Err(Error::unusable(&volume.name(), sentence));
                 }
                 super_block.unit = layout::new_unit(volume, options.layout, options.min_alloc)?;
@@ -351,6 +351,14 @@ impl BlueStore {
     /// `NotFound`; those of the key-value store.
     pub fn stat(&self, collection: CollectionId, object: &ObjectId) -> Result<Stat> {
         self.0.stat(collection, object)
+    }
+
+    /// Two numbers, of which one is another when anything of the object has changed: whoever reads it piece by piece knows by them whether the pieces are of one moment.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the key-value store.
+    pub fn moment(&self, collection: CollectionId, object: &ObjectId) -> Result<(u64, u64)> {
+        self.0.moment(collection, object)
     }
 
     /// Bytes of the blocks that an object names. Those that it shares with others count, and holes do not.

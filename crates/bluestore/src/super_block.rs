@@ -65,7 +65,9 @@ impl SuperBlock {
         }
         let unsummed = RawSuperBlock { crc: 0.into(), ..raw.clone() };
         if crc32c::crc32c(unsummed.as_bytes()) != raw.crc.get() {
-            return Err("the first record of the object store is damaged; restore its metadata");
+            return Err(
+                "the first record of the object store is damaged; copy what is left with `imbrex store salvage`",
+            );
         }
         let unit = raw.unit.get();
         if unit > 0 && !is_unit(unit) {

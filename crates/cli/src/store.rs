@@ -1,5 +1,10 @@
 //! `imbrex store …`: the object store on a drive.
 
+mod files;
+mod label;
+mod salvage;
+mod transfer;
+
 use crate::engine::{Format, Named};
 use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
 use clap::Subcommand;
@@ -66,6 +71,24 @@ enum Verb {
         A repair deletes nothing that an object has. What is lost stays an error until it is overwritten or deleted.\n\
         Between a check that finds something and the repair, open the store for nothing else.")]
     Check(Check),
+    /// Print what the store says of itself, or change what you have it say. Without --set and --unset it reads the drive's label only, also where the metadata are lost.
+    #[command(
+        after_help = "Examples:\n  imbrex store label drive.img --set rack=7 --set owner=ada\n  imbrex store label drive.img --json"
+    )]
+    Label(label::Args),
+    /// Write objects to a stream, with their attributes and omaps.
+    #[command(after_help = "Examples:\n  imbrex store export drive.img objects.imbrex\n  \
+        imbrex store export drive.img - | ssh other imbrex store import drive.img -\n\n\
+        What objects share is written with each of them. An object with damaged bytes is left out, and the exit code is 3.")]
+    Export(transfer::Export),
+    /// Make the objects of such a stream. Each is there when all of it came.
+    #[command(after_help = "Example:\n  imbrex store import drive.img objects.imbrex\n\n\
+        An import that was cut off is begun again with --replace.")]
+    Import(transfer::Import),
+    /// Copy the objects of a drive whose store does not open to a directory or to another store, as far as they are left. It changes nothing on the drive. Exit code 3 where something is doubtful.
+    #[command(after_help = "Examples:\n  imbrex store salvage /dev/sdb --to ./salvaged\n  \
+        imbrex store salvage /dev/sdb --to imbrex:///dev/sdc")]
+    Salvage(salvage::Args),
 }
 
 /// Objects that the shell makes are in this collection, unless another one of the pool has them.
@@ -162,6 +185,10 @@ pub fn run(args: Args) -> Outcome {
         Verb::Stat(args) => stat(&args),
         Verb::Check(args) => check(&args),
         Verb::Scrub(args) => scrub(&args),
+        Verb::Label(args) => label::run(&args),
+        Verb::Export(args) => transfer::export(&args),
+        Verb::Import(args) => transfer::import(&args),
+        Verb::Salvage(args) => salvage::run(&args),
     };
     done.map_err(|failure| failure.reword(ours))
 }
@@ -172,6 +199,8 @@ fn ours(sentence: String) -> String {
         ("`imbrex fs format", "`imbrex store format"),
         ("`imbrex fs check", "`imbrex store check"),
         ("`imbrex kv check", "`imbrex store check"),
+        ("`imbrex kv salvage", "`imbrex store salvage"),
+        ("`imbrex fs salvage", "`imbrex store salvage"),
         ("`imbrex fs cp", "`imbrex store get"),
     ];
     all.iter().fold(sentence, |sentence, (theirs, ours)| sentence.replace(theirs, ours))

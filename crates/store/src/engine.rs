@@ -1,6 +1,7 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
 use crate::keeper::{Keeper, KeeperOptions, MetadataIn};
+use crate::label::Label;
 use crate::pace::{self, Turn};
 use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
@@ -129,6 +130,7 @@ impl Engine for ObjectStore {
         let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look })?;
         let (scrub, repairs) = (store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, metadata.key_value(), store)?;
+        Label::begin(&start.tenant, now())?;
         Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
 

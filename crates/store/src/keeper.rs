@@ -31,7 +31,7 @@ impl MetadataIn {
     /// Words for an option, and what they stand for.
     pub(crate) const WORDS: [(&str, MetadataIn); 2] = [(NAMES[0].2, NAMES[0].0), (NAMES[1].2, NAMES[1].0)];
 
-    fn tenant(self) -> &'static str {
+    pub(crate) fn tenant(self) -> &'static str {
         NAMES[self as usize].1
     }
 

@@ -15,15 +15,24 @@
 
 mod engine;
 mod keeper;
+mod label;
 mod metadata;
 mod pace;
 pub mod rocksdb;
 mod room;
+mod salvage;
+mod stream;
+mod transfer;
 
 pub use engine::{Metrics, Options, Store, Watch};
+pub use imbrex_bluestore::salvage::{Salvaged, Walked};
 pub use imbrex_bluestore::{
-    BlueStore, CacheUse, Change, CollectionId, Damage, Family, Hint, KeyValue, ObjectId, Page, Pair, Repaired, Report,
-    Scrub, Stat, Survives, Ticket, Transaction, Usage,
+    BlueStore, CacheUse, Change, CollectionId, Damage, Family, Head, Hint, KeyValue, ObjectId, Page, Pair, Repaired,
+    Report, Scrub, Stat, Survives, Taker, Ticket, Transaction, Usage,
 };
 pub use keeper::MetadataIn;
+pub use label::{Label, MAX_LABEL_BYTES, MAX_LABEL_PAIRS};
 pub use metadata::Metadata;
+pub use salvage::{Salvage, Scratch};
+pub use stream::{StreamWriter, fuzz_stream, read_stream};
+pub use transfer::{Exported, Import, Of, export};

@@ -24,7 +24,12 @@ fn reading() -> Options {
         segment_bytes: 16 << 10,
         ..imbrex_kv::Options::default()
     };
-    Options { store: imbrex_bluestore::Options { count_from: 4, ..in_place(4 << 10) }, metadata, volume, ..Options::default() }
+    Options {
+        store: imbrex_bluestore::Options { count_from: 4, ..in_place(4 << 10) },
+        metadata,
+        volume,
+        ..Options::default()
+    }
 }
 
 struct OnPlain;

@@ -246,7 +246,10 @@ impl Side {
             ..Row::new("", DRIVE)
         };
         figures.push(("objects", self.made as f64));
-        figures.push(("seconds of the wall per 1,000 operations", begun.elapsed().as_secs_f64() * 1e3 / operations as f64));
+        figures.push((
+            "seconds of the wall per 1,000 operations",
+            begun.elapsed().as_secs_f64() * 1e3 / operations as f64,
+        ));
         row.figures.extend(figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)));
         Ok(row)
     }

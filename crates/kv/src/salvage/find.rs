@@ -3,7 +3,7 @@
 use super::place::{TAG, read_zone};
 use crate::core::{TABLES, TABLES_NAME};
 use crate::manifest::{self, Manifest, WalZone};
-use crate::recover::{TENANT, budget};
+use crate::recover::budget;
 use crate::table::left::{FOOTER_BYTES, footers};
 use crate::wal;
 use imbrex_device::{Drive, Result, Written, Zone, ZoneId, ZonedDevice, report_all};
@@ -17,14 +17,16 @@ use std::sync::Arc;
 const PIECE: u64 = 1 << 20;
 
 /// The store, as a search needs to know it.
-const ENGINE: Salvaged<'_> = Salvaged {
-    name: TENANT,
-    kind: |kind| [wal::KIND, TABLES].contains(&kind),
-    claims: &|_| false,
-    budget: budget(0, 0),
-    log: None,
-    generation: 0,
-};
+const fn engine(name: &'static str) -> Salvaged<'static> {
+    Salvaged {
+        name,
+        kind: |kind| [wal::KIND, TABLES].contains(&kind),
+        claims: &|_| false,
+        budget: budget(0, 0),
+        log: None,
+        generation: 0,
+    }
+}
 
 /// A table on the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,19 +68,19 @@ struct Whose {
 }
 
 /// Finds what is on a drive. `progress` gets bytes searched, and of how many.
-pub(super) fn find(drive: &Drive, progress: &mut dyn FnMut(u64, u64)) -> Result<Found> {
+pub(super) fn find(drive: &Drive, name: &'static str, progress: &mut dyn FnMut(u64, u64)) -> Result<Found> {
     let device = drive.device.as_ref();
     let (mut notes, mut search) = (Vec::new(), None);
     let volume = match open(drive) {
         Ok(volume) => volume,
         Err(why) => {
             let found = Search::of(device, false, &mut |_, _| {})?;
-            let whose = newest(device, &found)?;
+            let whose = newest(device, &found, name)?;
             notes.push(format!(
                 "The drive does not open as it is ({why}); its label was made anew, in memory, from its zones."
             ));
             let covered = cover(Drive { device: drive.device.clone(), survivor: None })?;
-            let volume = found.label(device, whose.volume, &ENGINE).and_then(|(label, _)| {
+            let volume = found.label(device, whose.volume, &engine(name)).and_then(|(label, _)| {
                 Volume::relabel(&covered, label)?;
                 Volume::look(covered.clone(), options())
             });
@@ -90,7 +92,7 @@ pub(super) fn find(drive: &Drive, progress: &mut dyn FnMut(u64, u64)) -> Result<
             }
         }
     };
-    let tenant = volume.tenant(TENANT)?;
+    let tenant = volume.tenant(name)?;
     let mut found = Found { volume: volume.uuid(), left: tenant.left_behind(), ..Found::nothing(notes) };
     found.left.retain(|segment| segment.key.file == wal::FILE);
     found.left.sort_by_key(|segment| segment.key.logical);
@@ -140,13 +142,17 @@ fn open(drive: &Drive) -> Result<Volume> {
 }
 
 /// The store that was written to last.
-fn newest(device: &dyn ZonedDevice, search: &Search) -> Result<Whose> {
-    let tenants = search.tenants(&ENGINE);
-    let ours = |tenant: &&FoundTenant| {
-        let own = |header: &ZoneHeader| header.volume == tenant.volume && header.owner == tenant.owner;
+fn newest(device: &dyn ZonedDevice, search: &Search, tenant: &'static str) -> Result<Whose> {
+    let tenants = search.tenants(&engine(tenant));
+    let ours = |found: &&FoundTenant| {
+        let own = |header: &ZoneHeader| header.volume == found.volume && header.owner == found.owner;
         // Where its log is lost, only the kinds of its zones tell, and other engines have the same numbers of kinds.
         let named = || search.stretches().iter().any(|stretch| own(&stretch.header) && is_ours(&stretch.header));
-        tenant.name.as_deref() == Some(TENANT) && (!tenant.log.is_empty() || named())
+        // Another engine without a log, whose kinds are the same, may have got the name.
+        match found.log.is_empty() {
+            true => found.name.as_deref().is_none_or(|name| name == tenant) && named(),
+            false => found.name.as_deref() == Some(tenant),
+        }
     };
     if let Some(FoundTenant { volume, owner, .. }) = tenants.iter().find(ours) {
         return Ok(Whose { volume: *volume, owner: *owner });

@@ -25,7 +25,7 @@ use crate::order::{Bytewise, Order};
 use crate::piece::INGESTED;
 use crate::ranges::{RangeTombstone, RangeTombstones};
 use crate::records::{FoundRecord, Records, frames};
-use crate::recover::ANEW;
+use crate::recover::{ANEW, TENANT};
 use crate::space::{MARK, MOST_SPACES, Spaces, begin, full, known};
 use crate::table::left::{Left, properties};
 use find::{Found, FoundTable, find, read_log_zone};
@@ -121,7 +121,15 @@ impl Salvage {
     /// # Errors
     /// `Unusable` where no zone is of a key-value store; those of a report of zones. What cannot be read is no error.
     pub fn search(drive: &Drive, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
-        let mut salvage = Salvage { device: drive.device.clone(), found: find(drive, progress)? };
+        Salvage::search_tenant(drive, TENANT, progress)
+    }
+
+    /// The same of a store that another engine has, under this name of its own.
+    ///
+    /// # Errors
+    /// Those of [`Salvage::search`].
+    pub fn search_tenant(drive: &Drive, tenant: &'static str, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
+        let mut salvage = Salvage { device: drive.device.clone(), found: find(drive, tenant, progress)? };
         salvage.number();
         Ok(salvage)
     }
@@ -168,6 +176,11 @@ impl Salvage {
             notes.push("The metadata may not be the last: pairs that were deleted or replaced may come back.".into());
         }
         notes
+    }
+
+    /// UUID of the volume that it is on.
+    pub fn volume(&self) -> [u8; 16] {
+        self.found.volume
     }
 
     /// Whether the metadata tells all of the store, so that nothing deleted comes back.

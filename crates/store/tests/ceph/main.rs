@@ -31,7 +31,7 @@ fn options(compression: Compression) -> Options {
     let volume = VolumeOptions { exec: Exec::Inline, survivor_bytes: 512 << 10, ..VolumeOptions::default() };
     let metadata = imbrex_kv::Options { memtable_bytes: 1 << 20, ..imbrex_kv::Options::default() };
     let store = imbrex_bluestore::Options { compression, pack_from: 1 << 20, ..imbrex_bluestore::Options::default() };
-    Options { store, metadata, volume }
+    Options { store, metadata, volume, ..Options::default() }
 }
 
 fn opened(emulator: &Emulator, compression: Compression) -> Store {
