@@ -73,11 +73,16 @@ impl Core {
         loop {
             let blocks = rest.piece.blocks;
             let mut found = self.take_units(|space| space.take(blocks, group));
-            while found.is_none() && self.lease()? {
+            // No zone has more together than it has.
+            if found.is_none() && u64::from(blocks) <= self.data.zone_takes() && self.lease()? {
                 found = self.take_units(|space| space.take(blocks, group));
             }
             let grain = 1 << rest.grain;
-            let found = found.or_else(|| self.take_units(|space| space.take_part(blocks, grain, group)));
+            let mut part = || self.take_units(|space| space.take_part(blocks, grain, group));
+            found = found.or_else(&mut part);
+            if found.is_none() && self.lease()? {
+                found = part();
+            }
             let Some(place) = found else {
                 left.push(rest);
                 return Ok(());
