@@ -188,7 +188,8 @@ impl Core {
             state.durable = kept;
             let told = state.waiting.partition_point(|(group, _)| *group <= kept);
             let callbacks: Vec<_> = state.waiting.drain(..told).flat_map(|(_, callbacks)| callbacks).collect();
-            state.space.as_mut().into_iter().for_each(|space| space.release(kept));
+            let released = state.space.as_mut().is_some_and(|space| space.release(kept));
+            state.room.cramped &= !released;
             (self.forgotten(&mut state), callbacks)
         };
         self.tenant.free(&free, kept);
@@ -355,6 +356,7 @@ impl Core {
                 let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
                 state.unpackable = if lacks_room || unread { state.sums.deferred.max(0) as u64 } else { 0 };
             }
+            state.room.cramped |= state.space.is_some() && !left.is_empty();
             defer(state, group, &left, &known);
             if left.iter().any(|todo| todo.from.is_none()) {
                 state.deferred.others = Some(group.number);
@@ -473,7 +475,12 @@ impl Core {
             }
             let [then, now] = [then, now].map(|blob| blob.map_or(0, |(_, live)| u64::from(live)));
             if let Some(z) = state.table.before(place.zone) {
-                group.zones.entry(place.zone).or_insert(z).live += then;
+                let entry = group.zones.entry(place.zone).or_insert(z);
+                if entry.life != z.life {
+                    // It was freed and leased again since the group began.
+                    *entry = z;
+                }
+                entry.live += then;
                 group.changed.insert(place.zone);
             }
             state.table.add(place.zone, now);

@@ -118,6 +118,8 @@ pub(crate) struct Room {
     pub capacity: u64,
     /// It was said that the store is nearly full.
     pub told: bool,
+    /// In place: something found no room although units are free. They do not count until others have come free.
+    pub cramped: bool,
 }
 
 /// Bytes of deferred blobs, so that packing reads none of them again: a key-value store passes over all that it had of others before.

@@ -73,11 +73,17 @@ impl Core {
         loop {
             let blocks = rest.piece.blocks;
             let mut found = self.take_units(|space| space.take(blocks, group));
-            while found.is_none() && self.lease()? {
+            // No zone has more together than it has.
+            if found.is_none() && u64::from(blocks) <= self.data.zone_takes() && self.lease(self.rich())? {
                 found = self.take_units(|space| space.take(blocks, group));
             }
             let grain = 1 << rest.piece.grain;
-            let found = found.or_else(|| self.take_units(|space| space.take_part(blocks, grain, group)));
+            let mut part = || self.take_units(|space| space.take_part(blocks, grain, group));
+            found = found.or_else(&mut part);
+            // What is free may be too short for a grain.
+            if found.is_none() && self.lease(self.data.left_to_metadata())? {
+                found = part();
+            }
             let Some(place) = found else {
                 left.push(rest);
                 return Ok(());
@@ -104,12 +110,16 @@ impl Core {
         Some((Place { zone, block: first * space.unit(), life }, units * space.unit()))
     }
 
-    /// Leases another zone: one that was promised to what was accepted, or any while there are many. False: there is none.
-    fn lease(&self) -> Result<bool> {
+    /// So many zones are free at least, while one is leased that others could do without.
+    fn rich(&self) -> u32 {
+        (self.tenant.volume().geometry().zones / RICH).max(self.data.left_to_metadata())
+    }
+
+    /// Leases another zone: one that was promised to what was accepted, or any while so many are left. False: there is none.
+    fn lease(&self, left: u32) -> Result<bool> {
         for _ in 0..TRIES {
-            let rich = self.tenant.volume().geometry().zones / RICH;
             let promised = self.state().room.reserved.pop();
-            let promised = promised.or_else(|| self.tenant.reserve(rich.max(self.data.left_to_metadata())).ok());
+            let promised = promised.or_else(|| self.tenant.reserve(left).ok());
             let mut reserved: Vec<_> = promised.into_iter().collect();
             let zone = match self.tenant.redeem(&mut reserved) {
                 Ok(zone) => zone,
@@ -171,8 +181,15 @@ impl Core {
     pub fn give_zones_back(&self, all: bool) {
         let mut state = self.state();
         let state = &mut *state;
+        let mut spare = self.has(state, state.room.reserved.len()).saturating_sub(self.needs(state, 0));
         let Some(space) = &mut state.space else { return };
         for zone in space.empty(all) {
+            let Some(rest) = spare.checked_sub(self.data.zone_takes()) else {
+                // What was accepted may have to go there.
+                space.keep(zone);
+                continue;
+            };
+            spare = rest;
             space.remove(zone);
             // That nothing lives there is durable.
             self.tenant.forget(ZoneId(zone), state.durable);

@@ -188,8 +188,11 @@ impl Space {
     }
 
     /// Groups up to this one are durable: what dies with them is free.
-    pub fn release(&mut self, durable: u64) {
+    ///
+    /// Whether anything is.
+    pub fn release(&mut self, durable: u64) -> bool {
         let later = self.waiting.split_off(&(durable + 1));
+        let any = !self.waiting.is_empty();
         for of in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
             if let Some((units, _)) = self.dying.remove(&(of.zone, of.first)) {
                 self.dying_units -= u64::from(units);
@@ -198,6 +201,7 @@ impl Space {
                 self.emptied.insert(of.zone);
             }
         }
+        any
     }
 
     /// Zones of which nothing is taken any more, but for the one where the next write goes. `all`: with that one.
@@ -209,6 +213,11 @@ impl Space {
         let (kept, empty) = empty.into_iter().partition(|zone| *zone == last && !all);
         self.emptied.extend::<Vec<u32>>(kept);
         empty
+    }
+
+    /// A zone that was [empty](Space::empty) is not given away yet.
+    pub fn keep(&mut self, zone: u32) {
+        self.emptied.insert(zone);
     }
 
     /// Records that change with this group. Those of earlier ones were asked for.

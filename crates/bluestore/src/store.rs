@@ -342,7 +342,7 @@ impl BlueStore {
     /// # Errors
     /// Those of [`BlueStore::read`].
     pub fn read_into(&self, collection: CollectionId, object: &ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.0.read_into(collection, object, offset, out)
+        self.0.measured(Waits::Read, || self.0.read_into(collection, object, offset, out))
     }
 
     /// What is known of an object.

@@ -6,7 +6,6 @@ use crate::data::{Placed, STREAMS, Stream, Todo};
 use crate::fullness::{Fullness, fullness};
 use crate::lock::lock;
 use crate::run::{At, Building, RunPiece, most_header_blocks};
-use crate::space::Space;
 use crate::table::Zone;
 use imbrex_device::{Cause, Code, Fault, Result, Tag};
 use imbrex_zones::{OpenZone, Ticket, Urgency, ZoneHeader};
@@ -301,7 +300,7 @@ impl Core {
     }
 
     /// Blocks that were accepted and have no place, and so many more.
-    fn needs(&self, state: &State, more: u64) -> u64 {
+    pub(crate) fn needs(&self, state: &State, more: u64) -> u64 {
         let deferred = state.deferred();
         if state.space.is_some() {
             return state.room.promised + more + deferred;
@@ -311,8 +310,13 @@ impl Core {
     }
 
     /// Blocks for which there is room with so many reservations.
-    fn has(&self, state: &State, reserved: usize) -> u64 {
-        let open = state.space.as_ref().map_or(state.room.open, Space::free);
+    pub(crate) fn has(&self, state: &State, reserved: usize) -> u64 {
+        let open = match &state.space {
+            // What is free there is too short for what comes.
+            Some(_) if state.room.cramped => 0,
+            Some(space) => space.free(),
+            None => state.room.open,
+        };
         open + reserved as u64 * self.data.zone_takes()
     }
 }
