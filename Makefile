@@ -24,7 +24,7 @@ setup: ## install what is missing (every other target does it too)
 demo: setup ## from nothing to RocksDB and LevelDB on an emulated 14 TB drive, with figures and a picture
 	@scripts/demo
 
-build: setup ## build/imbrex, build/libimbrex.so.1, build/imbrex.h, build/librocksdb_imbrex.so, build/libleveldb_imbrex.so, build/libleveldb_kv_imbrex.so
+build: setup ## build/imbrex, build/libimbrex.so.1, build/imbrex.h, build/librocksdb_imbrex.so, build/librocksdb_kv_imbrex-VERSION.so, build/libleveldb_imbrex.so, build/libleveldb_kv_imbrex.so
 	@scripts/build
 
 test: setup ## all tests
@@ -46,6 +46,7 @@ test-crash: build ## RocksDB and LevelDB killed and powered off at random moment
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb crash_rounds
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb crash_rounds
 	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-leveldb-kv crash_rounds
+	@ROUNDS=$(or $(ROUNDS),1000) scripts/test-rocksdb-kv crash_rounds
 
 crash-states: setup ## STATES=1000000 crash states of the chunk store (ENGINE=bluefs: of bluefs, kv: of kv, both: of several on one drive), from seed SEED=0 on
 	@scripts/crash-states --engine $(or $(ENGINE),chunks) --states $(or $(STATES),20000) --seed $(or $(SEED),0)

@@ -1,6 +1,6 @@
 """Images under kill -9 and loss of power: what was acknowledged outlives the process, what was flushed outlives the power.
 
-    rounds.py IMBREX DIR ROUNDS [SEED]
+    rounds.py IMBREX DIR ROUNDS [SEED [OPTION]]      OPTION of the URI counts when the store is formatted, as metadata=rocksdb
 
 One client writes, discards, flushes, and takes snapshots now and then. In half of the rounds the server is killed at a random moment, in the others the drive loses its power as well. The image
 must then be what the first so many operations made of it, and at least those that were promised. The last line is "N passed, N failed".
@@ -100,7 +100,7 @@ def main():
     rng = random.Random(seed)
     here = Round(imbrex, directory, rng)
     here.run("drive", "create", here.drive, "--profile", "tiny", "--capacity", "2G")
-    here.run("store", "format", here.drive)
+    here.run("store", "format", f"imbrex://{here.drive}?{sys.argv[5]}" if len(sys.argv) > 5 else here.drive)
     here.run("image", "create", here.drive, "disk", str(SIZE))
     image, number, failed, totals = bytearray(SIZE), 0, 0, [0, 0, 0]
     for n in range(rounds):

@@ -36,6 +36,22 @@ fn names(at: &Place) -> Vec<(String, u64)> {
     all
 }
 
+/// The library with RocksDB is where `make build` puts it, and not beside the program of these tests.
+#[test]
+fn without_rocksdb_a_store_is_not_formatted_for_it() {
+    let at = place();
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny"]));
+    let uri = format!("imbrex://{}?metadata=rocksdb", at.drive());
+    let said = fails(at.run(&["store", "format", &uri]), 1);
+    says(&said, &["RocksDB", "librocksdb_kv_imbrex-*.so is not in", "make build"]);
+    assert_eq!(said.trim().lines().count(), 1, "{said}");
+    let bad = fails(at.run(&["store", "format", &uri.replace("rocksdb", "leveldb")]), 2);
+    says(&bad, &["metadata=leveldb is neither kv nor rocksdb"]);
+    // Nothing was done to the drive, so this needs no --force.
+    done(at.store("format", &[]));
+    says(&fails(at.run(&["store", "ls", &uri]), 1), &["its metadata are in kv", "metadata=rocksdb"]);
+}
+
 #[test]
 fn objects_are_put_listed_read_renamed_cloned_and_deleted() {
     let at = stored();

@@ -1,14 +1,16 @@
 //! `store-cpu`: what transactions of the object store and writes to a block image cost the processor, on a drive in memory whose pages are there already and which
-//! has no clock. Everything runs in one thread, what happens in the background with it: packing, the metadata's flushes and merges, cleaning.
+//! has no clock. Everything runs in one thread, what happens in the background with it: packing, the metadata's flushes and merges, cleaning. RocksDB, where the metadata are
+//! there, has threads of its own, and all are counted.
 
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
+use MetadataIn::{Kv, RocksDb};
 use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Survives, Transaction};
 use imbrex_device::Drive;
 use imbrex_emulator::{Config, Emulator, Overrides, Profile};
 use imbrex_image::{Image, Images};
-use imbrex_store::{Options as StoreOptions, Store};
+use imbrex_store::{MetadataIn, Options as StoreOptions, Store};
 use imbrex_zones::{Exec, VolumeOptions};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "Transactions of the object store, and reads and writes of a block image, on a drive in memory: processor time",
     paper: "none",
     speed: 1.0,
-    rows: |_| ROWS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+    rows: |_| ROWS.iter().map(|(name, ..)| (*name).to_owned()).collect(),
     extra: super::NONE,
     needs: |_| Needs { work: 0, memory: DISK + (1 << 30) },
     run,
@@ -46,16 +48,21 @@ enum What {
 }
 
 const SHORT: u64 = 4 * KIB;
-const ROWS: &[(&str, (What, u64))] = &[
-    (TRANSACTIONS, (What::Write, SHORT)),
-    (LONG, (What::Write, OBJECT)),
-    ("reads of 4 KiB of objects", (What::Read, SHORT)),
-    ("reads of 4 MiB of objects", (What::Read, OBJECT)),
-    ("writes of 4 KiB to an image", (What::ImageWrite, SHORT)),
-    ("writes of 64 KiB to an image", (What::ImageWrite, 64 * KIB)),
-    ("reads of 4 KiB of an image", (What::ImageRead, SHORT)),
+const ROWS: &[(&str, MetadataIn, (What, u64))] = &[
+    (TRANSACTIONS, Kv, (What::Write, SHORT)),
+    (LONG, Kv, (What::Write, OBJECT)),
+    ("reads of 4 KiB of objects", Kv, (What::Read, SHORT)),
+    ("reads of 4 MiB of objects", Kv, (What::Read, OBJECT)),
+    ("writes of 4 KiB to an image", Kv, (What::ImageWrite, SHORT)),
+    ("writes of 64 KiB to an image", Kv, (What::ImageWrite, 64 * KIB)),
+    ("reads of 4 KiB of an image", Kv, (What::ImageRead, SHORT)),
+    (IN_ROCKSDB, RocksDb, (What::Write, SHORT)),
+    ("transactions of 4 MiB, metadata in RocksDB", RocksDb, (What::Write, OBJECT)),
+    ("reads of 4 KiB of objects, metadata in RocksDB", RocksDb, (What::Read, SHORT)),
+    ("writes of 4 KiB to an image, metadata in RocksDB", RocksDb, (What::ImageWrite, SHORT)),
 ];
 const TRANSACTIONS: &str = "transactions of 4 KiB";
+const IN_ROCKSDB: &str = "transactions of 4 KiB, metadata in RocksDB";
 const LONG: &str = "transactions of 4 MiB";
 
 /// Transactions that are made durable together.
@@ -82,7 +89,7 @@ struct Side {
 
 impl Side {
     /// A store with objects, and an image, that were written in order, each a half of what lives.
-    fn new(options: &Options) -> Result<Side, Stop> {
+    fn new(options: &Options, metadata: MetadataIn) -> Result<Side, Stop> {
         let live = if options.short { 64 * MIB } else { LIVE };
         let profile = Profile::named("zns-made-up").ok_or("the profile zns-made-up is gone")?;
         let over = Overrides {
@@ -94,7 +101,7 @@ impl Side {
         let config = Config { max_open: None, max_active: None, zone_capacity: config.zone_size, ..config };
         let emulator = Arc::new(Emulator::memory_prefaulted(&config).map_err(why)?);
         let drive = Drive { device: emulator.clone(), survivor: None };
-        Store::format(&drive, Some([7; 16]), false).map_err(why)?;
+        Store::format_with(&drive, metadata, Some([7; 16]), false).map_err(why)?;
         let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let store = Store::open(drive, StoreOptions { volume, ..StoreOptions::default() }).map_err(why)?;
         let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
@@ -201,18 +208,20 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     );
     run.setting(
         "in the time",
-        "all of one thread: packing, flushes and merges of the metadata, cleaning, and the drive's own copies",
+        "all threads: packing, flushes and merges of the metadata, cleaning, and the drive's own copies",
     );
-    let mut side = None;
-    for (name, what) in ROWS {
+    let mut side: Option<(MetadataIn, Side)> = None;
+    for (name, metadata, what) in ROWS {
         run.row(name, |run| {
-            if side.is_none() {
-                side = Some(Side::new(run.options)?);
+            if side.as_ref().is_none_or(|(of, _)| of != metadata) {
+                // One drive is in memory at a time.
+                side = None;
+                side = Some((*metadata, Side::new(run.options, *metadata)?));
             }
-            side.as_mut().map_or_else(|| Err("no store".into()), |side| row(side, *what, run))
+            side.as_mut().map_or_else(|| Err("no store".into()), |(_, side)| row(side, *what, run))
         })?;
     }
-    for (name, figure, wanted) in [(TRANSACTIONS, RATE, 25_000.0), (LONG, GB, 1.0)] {
+    for (name, figure, wanted) in [(TRANSACTIONS, RATE, 25_000.0), (LONG, GB, 1.0), (IN_ROCKSDB, RATE, 10_000.0)] {
         let each = run.runs(name, |row| row.figures.get(figure).copied());
         let each: Vec<f64> = each.into_iter().flatten().map(|rate| rate / wanted).collect();
         let ratio = Ratio::of(format!("{name}, {figure}, over the {wanted} that are wanted"), &each);
