@@ -185,12 +185,15 @@ impl Core {
         }
         let (free, callbacks) = {
             let mut state = self.state();
+            let state = &mut *state;
             state.durable = kept;
             let told = state.waiting.partition_point(|(group, _)| *group <= kept);
             let callbacks: Vec<_> = state.waiting.drain(..told).flat_map(|(_, callbacks)| callbacks).collect();
-            let released = state.space.as_mut().is_some_and(|space| space.release(kept));
-            state.room.cramped &= !released;
-            (self.forgotten(&mut state), callbacks)
+            if let Some(space) = &mut state.space {
+                space.release(kept);
+                state.room.cramped.take_if(|blocks| space.has_room(*blocks));
+            }
+            (self.forgotten(state), callbacks)
         };
         self.tenant.free(&free, kept);
         lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Ok(()))));
@@ -356,7 +359,8 @@ impl Core {
                 let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
                 state.unpackable = if lacks_room || unread { state.sums.deferred.max(0) as u64 } else { 0 };
             }
-            state.room.cramped |= state.space.is_some() && !left.is_empty();
+            let cramped = left.iter().map(|todo| 1 << todo.piece.grain).min().filter(|_| state.space.is_some());
+            state.room.cramped = cramped.into_iter().chain(state.room.cramped).min();
             defer(state, group, &left, &known);
             if left.iter().any(|todo| todo.from.is_none()) {
                 state.deferred.others = Some(group.number);

@@ -118,8 +118,8 @@ pub(crate) struct Room {
     pub capacity: u64,
     /// It was said that the store is nearly full.
     pub told: bool,
-    /// In place: something found no room although units are free. They do not count until others have come free.
-    pub cramped: bool,
+    /// In place: so many blocks had to stand together, and found no room. For as many or more what is free does not count until they would.
+    pub cramped: Option<u32>,
 }
 
 /// Bytes of deferred blobs, so that packing reads none of them again: a key-value store passes over all that it had of others before.

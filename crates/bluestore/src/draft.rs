@@ -80,6 +80,8 @@ pub(crate) struct Draft<'a> {
     /// Units in which nothing lives any more, with the life of their zone.
     dead_units: Vec<(Units, u32)>,
     pub sums: Sums,
+    /// So many blocks of its blobs stand together at most.
+    together: u32,
     /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
     brings: bool,
     next: u64,
@@ -149,6 +151,7 @@ impl<'a> Draft<'a> {
             names: Vec::new(),
             dead_units: Vec::new(),
             sums: Sums::default(),
+            together: 1,
             brings: false,
             next,
             version,
@@ -392,6 +395,7 @@ impl<'a> Draft<'a> {
             None => Blob::new(offset, grain, &bytes),
             Some(packed) => Blob::compressed(offset, packed, &bytes),
         };
+        self.together = self.together.max(1 << blob.grain());
         if may == May::Wait && (bytes.len() as u64) < self.core.options.defer_below {
             self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
             self.deferred.push((id, Arc::new(bytes)));
@@ -544,7 +548,7 @@ impl<'a> Draft<'a> {
         let more = blocks + deferred;
         let need = if blocks > 0 { blocks + self.core.overhead(self.fresh.len() as u64, blocks) } else { 0 };
         if more > 0
-            && let Err(error) = self.core.make_room(need + deferred, self.brings)
+            && let Err(error) = self.core.make_room(need + deferred, self.together, self.brings)
         {
             return Err((error, callbacks));
         }

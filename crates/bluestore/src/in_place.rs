@@ -181,7 +181,7 @@ impl Core {
     pub fn give_zones_back(&self, all: bool) {
         let mut state = self.state();
         let state = &mut *state;
-        let mut spare = self.has(state, state.room.reserved.len()).saturating_sub(self.needs(state, 0));
+        let mut spare = self.has(state, state.room.reserved.len(), u32::MAX).saturating_sub(self.needs(state, 0));
         let Some(space) = &mut state.space else { return };
         for zone in space.empty(all) {
             let Some(rest) = spare.checked_sub(self.data.zone_takes()) else {

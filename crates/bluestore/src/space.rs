@@ -188,11 +188,8 @@ impl Space {
     }
 
     /// Groups up to this one are durable: what dies with them is free.
-    ///
-    /// Whether anything is.
-    pub fn release(&mut self, durable: u64) -> bool {
+    pub fn release(&mut self, durable: u64) {
         let later = self.waiting.split_off(&(durable + 1));
-        let any = !self.waiting.is_empty();
         for of in std::mem::replace(&mut self.waiting, later).into_values().flatten() {
             if let Some((units, _)) = self.dying.remove(&(of.zone, of.first)) {
                 self.dying_units -= u64::from(units);
@@ -201,7 +198,13 @@ impl Space {
                 self.emptied.insert(of.zone);
             }
         }
-        any
+    }
+
+    /// Whether so many blocks have room together.
+    pub fn has_room(&mut self, blocks: u32) -> bool {
+        let units = blocks.div_ceil(self.unit);
+        let found = self.alloc.take_part(units, units);
+        found.inspect(|of| self.alloc.give(*of)).is_some()
     }
 
     /// Zones of which nothing is taken any more, but for the one where the next write goes. `all`: with that one.

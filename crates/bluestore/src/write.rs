@@ -269,17 +269,17 @@ impl Core {
         }
     }
 
-    /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them. `limited`: no more than the store's options say.
+    /// Whether so many more blocks have room, with what was accepted before. Reserves zones for them. `together`: so many of them have to stand side by side. `limited`: no more than the store's options say.
     ///
     /// # Errors
     /// `NoSpace`: [`Fault::NoSpace`] where cleaning may make room.
-    pub fn make_room(&self, blocks: u64, limited: bool) -> Result<()> {
+    pub fn make_room(&self, blocks: u64, together: u32, limited: bool) -> Result<()> {
         if limited {
             self.check_full(blocks)?;
         }
         let mut state = self.state();
         let before = state.room.reserved.len();
-        while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len()) {
+        while self.needs(&state, blocks) > self.has(&state, state.room.reserved.len(), together) {
             match self.tenant.reserve(self.data.left_to_metadata()) {
                 Ok(one) => state.room.reserved.push(one),
                 Err(error) => {
@@ -294,7 +294,7 @@ impl Core {
     /// Reservations that nothing needs are everybody's again.
     pub fn give_back(&self, state: &mut State) {
         let need = self.needs(state, 0);
-        while state.room.reserved.len().checked_sub(1).is_some_and(|less| self.has(state, less) >= need) {
+        while state.room.reserved.len().checked_sub(1).is_some_and(|less| self.has(state, less, u32::MAX) >= need) {
             state.room.reserved.pop();
         }
     }
@@ -309,11 +309,11 @@ impl Core {
         if all == 0 { 0 } else { all + 1 }
     }
 
-    /// Blocks for which there is room with so many reservations.
-    pub(crate) fn has(&self, state: &State, reserved: usize) -> u64 {
+    /// Blocks for which there is room with so many reservations, if so many have to stand together.
+    pub(crate) fn has(&self, state: &State, reserved: usize, together: u32) -> u64 {
         let open = match &state.space {
             // What is free there is too short for what comes.
-            Some(_) if state.room.cramped => 0,
+            Some(_) if state.room.cramped.is_some_and(|blocks| blocks <= together) => 0,
             Some(space) => space.free(),
             None => state.room.open,
         };

@@ -2,7 +2,9 @@
 
 mod support;
 
-use imbrex_bluestore::{BlueStore, CollectionId, Fullness, Layout, ObjectId, Options, Survives, Transaction};
+use imbrex_bluestore::{
+    BlueStore, CollectionId, Compression, Fullness, Hint, Layout, ObjectId, Options, Survives, Transaction,
+};
 use imbrex_device::{Code, Drive, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZonedDevice};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::Exec;
@@ -415,6 +417,46 @@ fn nobody_gets_units_whose_end_is_not_durable() {
                 Ok(read) => assert!(read == content(each, n as u8), "state {state}: object {n}"),
                 Err(error) => assert_eq!((error.code(), n < 12), (Code::NotFound, true), "state {state}: {error}"),
             }
+        }
+    }
+}
+
+#[test]
+fn free_units_that_are_too_short_are_no_room_and_end_nothing() {
+    // A compressed blob has one piece, and the immutable one's grains are long.
+    for hint in [Hint::default(), Hint { immutable: true, ..Hint::default() }] {
+        let compression = if hint.immutable { Compression::Off } else { Compression::Lz4 };
+        let All { drive, store, .. } = new(Options { full: 100, compression, ..at_once(4 << 10) });
+        let count = fill(&store, 0, BLOCK);
+        // Every second block of all that is there is free then.
+        (0..count).step_by(2).for_each(|n| queue(&store, |t| _ = t.remove(ALL, &id(n))).unwrap());
+        store.sync().unwrap();
+        // Half of it stays when it is compressed. The metadata of these tests have room for two megabytes.
+        let bytes: Vec<u8> =
+            content(64 << 10, 3).chunks(4096).flat_map(|part| [&part[..2048], &[0; 2048]].concat()).collect();
+        let mut more = 0;
+        for n in 0..10 * count {
+            let written =
+                queue(&store, |t| _ = t.hint(ALL, &id(1 << 20 | n), hint).write(ALL, &id(1 << 20 | n), 0, &bytes));
+            match written {
+                Ok(()) => more += 1,
+                Err(error) => {
+                    assert_eq!(error.code(), Code::NoSpace, "{error}");
+                    break;
+                }
+            }
+            store.sync().unwrap();
+        }
+        // It goes on: deleting, and what is as short as what is free.
+        queue(&store, |t| _ = t.remove(ALL, &id(1))).unwrap();
+        store.sync().unwrap();
+        queue(&store, |t| _ = t.write(ALL, &id(1), 0, &content(BLOCK, 1))).unwrap();
+        store.sync().unwrap();
+        is_whole(&store);
+        drop(store);
+        let store = open_with(&drive, Exec::Inline, at_once(4 << 10)).unwrap();
+        for n in 0..more {
+            assert!(store.read(ALL, &id(1 << 20 | n), 0, 1 << 20).unwrap() == bytes, "object {n} of {more}");
         }
     }
 }
