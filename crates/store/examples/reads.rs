@@ -1,4 +1,4 @@
-//! Reads of an object that was overwritten at random, on the model of a host-managed disk and of an SSD with zones, in real time: one command at a time, and several at once with the
+//! Reads of an object that was overwritten at random, on the model of a host-managed disk, in real time: one command at a time, and several at once with the
 //! threads of the volume. For a first look; the experiments are `imbrex bench`.
 //!
 //! `cargo run --release -p imbrex-store --example reads`
@@ -17,6 +17,9 @@ const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const OBJECT: u64 = 64 << 20;
 const BLOCK: u64 = 4096;
 const READS: u64 = 24;
+/// Overwrites come in so many parts, and others write so many bytes between: then they are far apart.
+const PARTS: u64 = 24;
+const OTHERS: u64 = 64 << 20;
 
 fn name() -> ObjectId {
     ObjectId::new(1, b"", b"object")
@@ -31,8 +34,9 @@ fn options(exec: Exec) -> Options {
 
 /// A drive with an object that was written in order, and then block by block, as many bytes as `part` of it.
 fn written(profile: &str, part: f64) -> Result<Emulator, Failure> {
-    let over = Overrides { capacity: Some(16 << 30), ..Overrides::default() };
-    let emulator = Emulator::memory(&Config::named(profile, &over)?)?;
+    let over = Overrides { capacity: Some(32 << 30), ..Overrides::default() };
+    let config = Config { max_open: None, max_active: None, ..Config::named(profile, &over)? };
+    let emulator = Emulator::memory(&config)?;
     let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
     Store::format(&drive, None, false)?;
     let store = Store::open(drive, options(Exec::Inline))?;
@@ -45,23 +49,28 @@ fn written(profile: &str, part: f64) -> Result<Emulator, Failure> {
         (random >> 33) % below
     };
     let noise: Vec<u8> = (0..1 << 20).map(|_| next(256) as u8).collect();
-    let mut put = |at: u64, len: u64| -> Result<(), Failure> {
+    let put = |name: &ObjectId, at: u64, len: u64| -> Result<(), Failure> {
         let mut transaction = Transaction::new();
-        transaction.write(ALL, &name(), at, &noise[..len as usize]);
+        transaction.write(ALL, name, at, &noise[..len as usize]);
         store.queue(transaction)?;
         Ok(())
     };
-    (0..OBJECT >> 20).try_for_each(|n| put(n << 20, 1 << 20))?;
-    (0..(part * (OBJECT / BLOCK) as f64) as u64).try_for_each(|_| put(next(OBJECT / BLOCK) * BLOCK, BLOCK))?;
-    while store.pack()? {}
+    (0..OBJECT >> 20).try_for_each(|n| put(&name(), n << 20, 1 << 20))?;
+    let blocks = (part * (OBJECT / BLOCK) as f64) as u64;
+    for n in 0..if blocks > 0 { PARTS } else { 0 } {
+        (0..blocks / PARTS).try_for_each(|_| put(&name(), next(OBJECT / BLOCK) * BLOCK, BLOCK))?;
+        while store.pack()? {}
+        let other = ObjectId::new(1, b"", format!("other {n}").as_bytes());
+        (0..OTHERS >> 20).try_for_each(|n| put(&other, n << 20, 1 << 20))?;
+    }
     store.sync()?;
     Ok(emulator)
 }
 
 fn main() -> Result<(), Failure> {
     println!("drive               overwritten  read      commands at once  ms each");
-    for profile in ["hgst-hsh721414al", "zns-made-up"] {
-        for part in [0.0, 0.05, 0.5] {
+    for profile in ["hgst-hsh721414al"] {
+        for part in [0.05, 0.5] {
             let emulator = written(profile, part)?;
             for len in [64u64 << 10, 1 << 20, 4 << 20] {
                 for (exec, many) in [(Exec::Inline, "one"), (Exec::Threads(1), "several")] {

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// The tenant's name of the key-value store that has the metadata. It is not the usual one, so that nobody takes it for a store of a user's pairs.
 const METADATA: &str = "metadata";
 /// The store's decoded records have such a part of the memory of `cache=`, and blocks of the key-value store the rest.
-const RECORDS: u64 = 4;
+const RECORDS: u64 = 16;
 /// How often the maintenance thread looks whether anything waits.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The object store's own. Its cache takes a quarter of the other's memory, whatever this says of it.
+    /// The object store's own. Its cache takes a sixteenth of the other's memory, whatever this says of it.
     pub store: imbrex_bluestore::Options,
     /// Those of the key-value store that has its metadata.
     pub metadata: imbrex_kv::Options,
