@@ -10,6 +10,7 @@ mod blocktrace;
 mod bluefs_async;
 mod bluefs_space;
 mod bluefs_sync;
+mod cache_policy;
 mod calibration;
 pub mod chart;
 pub mod checks;
@@ -230,6 +231,7 @@ pub const ALL: &[Experiment] = &[
     kv_smrdb::EXPERIMENT,
     store_cpu::EXPERIMENT,
     store_objects::EXPERIMENT,
+    cache_policy::EXPERIMENT,
     images::EXPERIMENT,
     images_paced::EXPERIMENT,
 ];

@@ -5,8 +5,9 @@ use crate::core::Core;
 use crate::keyvalue::Family;
 use imbrex_device::Result;
 
-/// So many records that are wanted together are read in one pass.
-const TOGETHER: usize = 4;
+/// So many records that are wanted together are read in one pass. A pass begins with a way of a disk's head for each run of the key-value store; of a few records that are asked for one by one, each
+/// finds its block in memory after the first.
+const TOGETHER: usize = 32;
 /// Records of a page of such a pass at most.
 const PAGE: usize = 1024;
 

@@ -14,6 +14,8 @@ const GAP: u32 = 64;
 const LONGEST: u32 = 1024;
 /// The same of a drive without a head: about what it reads in the time of a command.
 const SHORT_GAP: u32 = 8;
+/// From so many commands of a read on threads help at a disk. Where they were fewer the model of one took longer with threads (the example `reads` of `crates/store`).
+const MANY: usize = 8;
 /// A drive without a head has so many commands for each thread that helps: a command may take no longer than to begin a thread.
 const EACH_HELPER: usize = 4;
 
@@ -116,7 +118,8 @@ impl Core {
         let volume = self.tenant.volume();
         match (volume.is_threaded(), volume.geometry().rotational) {
             (false, _) => 0,
-            (true, true) => commands.saturating_sub(1),
+            (true, true) if commands < MANY => 0,
+            (true, true) => commands - 1,
             (true, false) => commands / EACH_HELPER,
         }
     }

@@ -11,15 +11,15 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The store's decoded records have such a part of the memory of `cache=`, and blocks of the key-value store the rest.
-const RECORDS: u64 = 4;
+/// The store's decoded records have such a part of the memory of `cache=`, beside it.
+const RECORDS: u64 = 16;
 /// How often the maintenance thread looks whether anything waits.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The object store's own. Its cache takes a quarter of the other's memory, whatever this says of it.
+    /// The object store's own. Its cache takes a sixteenth of the other's memory, whatever this says of it.
     pub store: imbrex_bluestore::Options,
     /// Those of the key-value store that has its metadata. RocksDB takes the sizes of memtable and cache from here.
     pub metadata: imbrex_kv::Options,
@@ -123,7 +123,6 @@ impl Engine for ObjectStore {
         store.attended |= volume.exec != Exec::Inline;
         metadata.volume = volume;
         store.cache = metadata.cache_bytes / RECORDS;
-        metadata.cache_bytes -= store.cache;
         // Deferred bytes that stay in the memtable until they are packed are never written to a table, and not read from one.
         store.pack_from = store.pack_from.min(metadata.memtable_bytes as u64 / 4);
         let volume = start.tenant.volume().clone();
