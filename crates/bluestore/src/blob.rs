@@ -6,7 +6,6 @@
 
 use crate::codec::{Reader, put_ordered, put_varint};
 use crate::compress::{Compression, TOGETHER, decompress};
-use crate::run::RunPiece;
 use crate::units::Units;
 use imbrex_device::AlignedBuf;
 use std::fmt;
@@ -192,10 +191,9 @@ impl Blob {
         self.living().filter(|run| run.place.is_some_and(|place| place.zone == LOST.zone)).map(|run| run.blocks).sum()
     }
 
-    /// Stored blocks of it, as a run's header has them.
-    pub fn piece(&self, blob: BlobId, first: u32, blocks: u32) -> RunPiece {
-        let Blob { offset, grain, codec, named, .. } = *self;
-        RunPiece { blob, offset, first, blocks, grain, codec, named }
+    /// How it is compressed.
+    pub fn codec(&self) -> Compression {
+        self.codec
     }
 
     /// Checksums of all its grains; of a dead one nothing.

@@ -10,6 +10,7 @@ use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
 use crate::lock::lock;
 use crate::parts::joined;
+use crate::run::RunPiece;
 use crate::table::Zone;
 use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
 use imbrex_zones::clean::choose::lifetime;
@@ -285,7 +286,7 @@ impl Residents for Core {
         }
         let (bytes, sums) = (Arc::new(all), blob.sums());
         copies.extend(read.into_iter().map(|run| {
-            let piece = blob.piece(*id, run.first, run.blocks);
+            let piece = RunPiece::of_blob(*id, blob, run.first, run.blocks);
             Todo { stream: Stream::Moved, piece, bytes: bytes.clone(), sums: sums.clone(), from: run.place }
         }));
         Ok(())

@@ -4,6 +4,7 @@ use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
+use crate::run::RunPiece;
 use imbrex_device::{AlignedBuf, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ pub(crate) fn todo(id: BlobId, blob: &Blob, stream: Stream, bytes: &Arc<AlignedB
     let sums = blob.sums();
     let all = blob.deferred().map(|Run { first, blocks, .. }| Todo {
         stream,
-        piece: blob.piece(id, first, blocks),
+        piece: RunPiece::of_blob(id, blob, first, blocks),
         bytes: bytes.clone(),
         sums: sums.clone(),
         from: None,

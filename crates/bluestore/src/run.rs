@@ -10,7 +10,7 @@
 //!
 //! A header names the place that it stands at, so that bytes that a user wrote are never taken for one.
 
-use crate::blob::{BLOCK, BlobId, MAX_BLOCKS, MAX_GRAIN};
+use crate::blob::{BLOCK, Blob, BlobId, MAX_BLOCKS, MAX_GRAIN};
 use crate::codec::{MAX_NUMBER, Reader};
 use crate::compress::{Compression, TOGETHER};
 use crate::names::{self, Name, UNNAMED};
@@ -83,6 +83,11 @@ pub(crate) struct RunPiece {
 }
 
 impl RunPiece {
+    /// Stored blocks of a blob.
+    pub fn of_blob(id: BlobId, of: &Blob, first: u32, blocks: u32) -> RunPiece {
+        RunPiece { blob: id, offset: of.offset, first, blocks, grain: of.grain(), codec: of.codec(), named: of.named }
+    }
+
     /// Grains that it has.
     pub fn grains(&self) -> usize {
         self.blocks.div_ceil(1 << self.grain) as usize

@@ -20,9 +20,13 @@ const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 const BLOCK: usize = 4096;
 const TAG: Cause = Cause::Check;
 
+type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
+/// Pairs of the metadata.
+type Pairs = Vec<(Family, Vec<u8>, Vec<u8>)>;
+
 /// A key-value store in memory.
 #[derive(Default)]
-struct Scratch(Mutex<BTreeMap<(Family, Vec<u8>), Vec<u8>>>);
+struct Scratch(Mutex<Map>);
 
 impl KeyValue for Scratch {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -119,7 +123,7 @@ struct Came {
 }
 
 /// All pairs of the metadata of a store that nobody has open.
-fn pairs_of(drive: &Drive) -> Vec<(Family, Vec<u8>, Vec<u8>)> {
+fn pairs_of(drive: &Drive) -> Pairs {
     let volume = VolumeOptions { exec: Exec::Inline, survivor_bytes: 64 << 10, ..VolumeOptions::default() };
     let volume = Volume::open(drive.clone(), volume).unwrap();
     let kv = support::MapStore::open(&volume).unwrap();
@@ -468,7 +472,7 @@ fn damaged_bytes_are_told_and_cost_no_others() {
 }
 
 /// The pairs of a store that is open, which is closed for it.
-fn pairs_of_open(drive: &Drive, written: Written) -> (Written, Vec<(Family, Vec<u8>, Vec<u8>)>) {
+fn pairs_of_open(drive: &Drive, written: Written) -> (Written, Pairs) {
     let Written { store, objects } = written;
     drop(store);
     let pairs = pairs_of(drive);

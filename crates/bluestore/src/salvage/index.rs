@@ -155,7 +155,7 @@ impl Index {
         let Some((id, blob)) = BlobId::of_key(key).zip(Blob::decode(value)) else { return Ok(()) };
         let sums = blob.sums();
         for run in blob.living() {
-            let piece = blob.piece(id, run.first, run.blocks);
+            let piece = RunPiece::of_blob(id, &blob, run.first, run.blocks);
             let from = (run.first >> piece.grain) as usize;
             let sums = sums.get(from..from + piece.grains()).unwrap_or_default().to_vec();
             let (zone, block) = run.place.map_or((DEFERRED, 0), |place| (place.zone, place.block));
