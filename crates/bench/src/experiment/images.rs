@@ -10,6 +10,8 @@ use super::result::{Ratio, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Options, Rule, Run, Stop};
 use imbrex_bluestore::{BlueStore, Survives};
+use imbrex_device::banded::{Banded, Base, ConventionalZones, Layout};
+use imbrex_device::kernel::Access;
 use imbrex_device::{Cause, Drive};
 use imbrex_emulator::time::{Mechanics, Model, Pace, Ticket, Timeline};
 use imbrex_emulator::{Config, Counts, Emulator, Op, Overrides, TraceEntry};
@@ -65,6 +67,20 @@ pub(super) enum Before {
     Loaded(u64),
     /// Written in order, and overwritten at random for as many bytes.
     Random(u64),
+    /// As [`Before::Empty`], in place on the disk of the same mechanics.
+    EmptyInPlace,
+    /// As [`Before::Random`], there.
+    InPlace(u64),
+}
+
+impl Before {
+    fn is_empty(self) -> bool {
+        matches!(self, Before::Empty | Before::EmptyInPlace)
+    }
+
+    fn is_in_place(self) -> bool {
+        matches!(self, Before::InPlace(_) | Before::EmptyInPlace)
+    }
 }
 
 fn rows() -> Vec<(String, Option<Before>, What)> {
@@ -72,6 +88,8 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
         Before::Empty => "image, empty drive".to_owned(),
         Before::Loaded(percent) => format!("image of {percent} % of the drive, written in order"),
         Before::Random(percent) => format!("image of {percent} % of the drive, overwritten at random"),
+        Before::EmptyInPlace => "image in place, empty disk".to_owned(),
+        Before::InPlace(percent) => format!("image in place of {percent} % of the disk, overwritten at random"),
     };
     let mut all = Vec::new();
     for (what, name) in [
@@ -85,10 +103,11 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
             all.push((format!("{name}: disk"), None, what));
         }
         let befores: &[Before] = match what {
-            What::Write(_) => &[Before::Empty, Before::Random(60), Before::Random(FULL)],
-            What::Read => &[Before::Loaded(FULL), Before::Random(FULL)],
-            What::InOrder => &[Before::Loaded(FULL), Before::Random(FULL)],
-            What::Optimized => &[Before::Random(60), Before::Random(FULL)],
+            What::Write(_) => {
+                &[Before::Empty, Before::Random(60), Before::Random(FULL), Before::EmptyInPlace, Before::InPlace(FULL)]
+            }
+            What::Read | What::InOrder => &[Before::Loaded(FULL), Before::Random(FULL), Before::InPlace(FULL)],
+            What::Optimized => &[Before::Random(60), Before::Random(FULL), Before::InPlace(FULL)],
         };
         all.extend(befores.iter().map(|before| (format!("{name}: {}", image(*before)), Some(*before), what)));
     }
@@ -125,6 +144,14 @@ fn drives(options: &Options) -> Result<[Config; 2], Stop> {
     Ok([drive, twin])
 }
 
+/// A disk that is cut into bands, which are overwritten in place.
+fn bands(disk: &Emulator, band: u64) -> Result<Banded, Stop> {
+    let base = || ConventionalZones::new(Arc::new(disk.clone()), None).map_err(why);
+    let plan = Layout::plan(base()?.facts().size, BLOCK as u32, band, None)?;
+    Banded::format(&base()?, &plan).map_err(why)?;
+    Banded::open(Box::new(base()?), Access::Write).map_err(why)
+}
+
 /// Options of a store of so many zones less than a whole drive has.
 pub(super) fn store_options(options: &Options, exec: Exec) -> StoreOptions {
     let scale = u64::from(options.scale);
@@ -154,13 +181,17 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
         let percent = match before {
-            Before::Empty => FULL,
-            Before::Loaded(percent) | Before::Random(percent) => percent,
+            Before::Empty | Before::EmptyInPlace => FULL,
+            Before::Loaded(percent) | Before::Random(percent) | Before::InPlace(percent) => percent,
         };
         let size = part(options, percent);
-        let drive = Emulator::memory(&drives(options)?[0]).map_err(why)?;
+        let [zoned, disk] = drives(options)?;
+        let drive = Emulator::memory(if before.is_in_place() { &disk } else { &zoned }).map_err(why)?;
         drive.keep_own_time(Pace::Account).map_err(why)?;
-        let handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        let mut handle = Drive { device: Arc::new(drive.clone()), survivor: None };
+        if before.is_in_place() {
+            handle.device = Arc::new(bands(&drive, disk.zone_size)?);
+        }
         Store::format(&handle, Some([7; 16]), false).map_err(why)?;
         let store = Store::open(handle, store_options(options, Exec::Inline)).map_err(why)?;
         let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
@@ -170,7 +201,7 @@ impl Side {
         let mut noise = vec![0; 2 * LONG as usize];
         random.fill_bytes(&mut noise);
         let mut side = Side { drive, store, images, image, random, noise, size, writes: 0 };
-        if before == Before::Empty {
+        if before.is_empty() {
             return Ok(side);
         }
         for at in (0..size).step_by(LONG as usize) {
@@ -180,7 +211,7 @@ impl Side {
             side.write(at, LONG)?;
         }
         side.image.flush().map_err(why)?;
-        if let Before::Random(_) = before {
+        if let Before::Random(_) | Before::InPlace(_) = before {
             side.writes(size / BLOCK, 0, run)?;
         }
         Ok(side)
@@ -425,6 +456,13 @@ const WANTED: &[(What, Before, Option<f64>)] = &[
     (What::InOrder, Before::Random(FULL), None),
     (What::Optimized, Before::Random(60), Some(0.5)),
     (What::Optimized, Before::Random(FULL), Some(0.5)),
+    (What::Write(0), Before::EmptyInPlace, None),
+    (What::Write(0), Before::InPlace(FULL), None),
+    (What::Write(BATCH), Before::EmptyInPlace, None),
+    (What::Write(BATCH), Before::InPlace(FULL), None),
+    (What::Read, Before::InPlace(FULL), None),
+    (What::InOrder, Before::InPlace(FULL), None),
+    (What::Optimized, Before::InPlace(FULL), None),
 ];
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -437,8 +475,15 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     );
     let all = rows();
     // Rows of one image follow one another, those that change least first.
-    let order =
-        [None, Some(Before::Empty), Some(Before::Loaded(FULL)), Some(Before::Random(60)), Some(Before::Random(FULL))];
+    let order = [
+        None,
+        Some(Before::Empty),
+        Some(Before::Loaded(FULL)),
+        Some(Before::Random(60)),
+        Some(Before::Random(FULL)),
+        Some(Before::EmptyInPlace),
+        Some(Before::InPlace(FULL)),
+    ];
     let sort = |what: &What| match what {
         What::InOrder => 0,
         What::Read => 1,
@@ -452,7 +497,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         for (name, before, what) in rows {
             run.row(name, |run| {
                 let Some(before) = before else { return raw(*what, run) };
-                if side.is_none() || *before == Before::Empty {
+                if side.is_none() || before.is_empty() {
                     drop(side.take());
                     side = Some(Side::new(run.options, *before, run)?);
                 }
