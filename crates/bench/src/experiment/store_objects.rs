@@ -269,16 +269,16 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             side.as_mut().map_or_else(|| Err("no drive".into()), |side: &mut Side| side.row(*what, run))
         })?;
     }
-    let goals: [(&str, &str, f64, fn(f64) -> f64); 4] = [
-        (MILLION, LEAST, 0.5, |least| least),
-        (SPLIT, "seconds to divide", 1.0, |seconds| 1.0 / seconds.max(1e-3)),
-        (KILLED, "seconds of the drive", 1.0, |seconds| 10.0 / seconds.max(1e-3)),
-        (LOST, "seconds of the drive", 1.0, |seconds| 10.0 / seconds.max(1e-3)),
-    ];
-    for (row, figure, goal, ratio) in goals {
+    let least = |least: f64| least;
+    let within = |goal: f64| move |seconds: f64| goal / seconds.max(1e-3);
+    let mut compare = |row: &str, figure: &str, goal: f64, ratio: &dyn Fn(f64) -> f64| {
         let value = run.measured(row).and_then(|row| row.figures.get(figure).copied());
         let of = value.and_then(|value| Ratio::of(format!("{row}: {figure}, against what is wanted"), &[ratio(value)]));
         run.outcome.ratios.extend(of.map(|ratio| Ratio { goal: Some(goal), ..ratio }));
-    }
+    };
+    compare(MILLION, LEAST, 0.5, &least);
+    compare(SPLIT, "seconds to divide", 1.0, &within(1.0));
+    compare(KILLED, "seconds of the drive", 1.0, &within(10.0));
+    compare(LOST, "seconds of the drive", 1.0, &within(10.0));
     Ok(())
 }
