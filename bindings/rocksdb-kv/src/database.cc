@@ -59,7 +59,7 @@ DBOptions OptionsOfDatabase(const imbrex_rocks_options& given, const imbrex_advi
   DBOptions options;
   options.env = env;
   options.info_log = NewHostLog();
-  options.create_if_missing = true;
+  options.create_if_missing = given.create;
   options.create_missing_column_families = true;
   // When logs have so many bytes the families in the oldest are flushed, and it goes. So all memtables together have as many.
   options.max_total_wal_size = given.memtable;
@@ -127,6 +127,10 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   const auto files = std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs));
   made->env_ = rocksdb::NewCompositeEnv(std::make_shared<WholeFiles>(files, damage));
   made->look_ = given.look;
+  const std::string current = std::string(kPath) + "/CURRENT";
+  if (!given.create && made->env_->FileExists(current).IsNotFound()) {
+    return Status::Corruption(current, std::string("it is gone, and with it what tables there are; ") + kSalvage);
+  }
   DBOptions options = OptionsOfDatabase(given, advice, made->env_.get());
   options.listeners.push_back(std::make_shared<Watch>(made.get()));
   ColumnFamilyOptions of_family = OptionsOfFamily(given, advice, OptionsOfTables(given.cache));

@@ -5,7 +5,7 @@ use crate::support::content;
 use imbrex_bluefs::BlueFs;
 use imbrex_device::{Code, Error};
 use imbrex_emulator::Emulator;
-use imbrex_store::{CollectionId, ObjectId, Store, Transaction};
+use imbrex_store::{CollectionId, MetadataIn, ObjectId, Options, Store, Transaction};
 use imbrex_zones::Volume;
 use std::sync::Arc;
 
@@ -104,4 +104,39 @@ fn damage_of_the_log_costs_nothing_that_was_synced() {
         let error = open(&drive).err().unwrap_or_else(|| panic!("{where_}: the block cannot be read"));
         assert!(error.to_string().contains(".log"), "{where_}: {error}");
     }
+}
+
+/// Where the file is lost that says which tables there are, another database in its place would delete them.
+#[test]
+fn no_second_database_is_made_where_one_was() {
+    let drive = made();
+    // Tables, too: an opening with less memory makes some.
+    let metadata = imbrex_kv::Options { memtable_bytes: 16 << 10, ..options().metadata };
+    let store = Store::open(drive_of(Arc::new(drive.clone())), Options { metadata, ..options() }).unwrap();
+    for n in 0..OBJECTS {
+        let mut transaction = Transaction::new();
+        transaction.omap_set(ALL, &id(n), &[(&b"key"[..], &content(30_000, n as u8)[..])]);
+        store.commit(transaction).unwrap();
+    }
+    drop(store);
+    let lost = drive.fork().unwrap();
+    let before = {
+        let files = files(&lost);
+        files.unlink("/rocksdb/CURRENT").unwrap();
+        files.sync_all().unwrap();
+        names(&files)
+    };
+    assert!(before.iter().any(|name| name.ends_with(".sst")), "{before:?}");
+    for n in 0..2 {
+        refused(&lost, "CURRENT", &format!("opening {n}"));
+        assert_eq!(names(&files(&lost)), before, "opening {n}");
+    }
+    // All files are lost.
+    for name in &before {
+        files(&lost).unlink(&format!("/rocksdb/{name}")).unwrap();
+    }
+    refused(&lost, "CURRENT", "nothing is there");
+    // Formatted anew it is a new store.
+    Store::format_with(&drive_of(Arc::new(lost.clone())), MetadataIn::RocksDb, None, true).unwrap();
+    assert!(open(&lost).unwrap().read(ALL, &id(0), 0, 1).is_err());
 }
