@@ -43,6 +43,8 @@ fn made() -> Emulator {
             transaction.create_collection(ALL, 0);
         }
         transaction.write(ALL, &id(n), 0, &content(LONG, n as u8));
+        // RocksDB reads 32 KiB of a log at once. With more it may lose the last ones alone.
+        transaction.omap_set(ALL, &id(n), &[(&b"pair"[..], &content(3500, n as u8)[..])]);
         store.commit(transaction).unwrap();
     }
     drop(store);
@@ -91,7 +93,7 @@ fn damage_of_the_log_costs_nothing_that_was_synced() {
     let blocks = log(&made);
     assert!(blocks.len() >= OBJECTS as usize, "{blocks:?}");
     for (where_, block) in
-        [("middle", blocks[blocks.len() / 2]), ("last", blocks[blocks.len() - 1]), ("first", blocks[0])]
+        [("last", blocks[blocks.len() - 1]), ("middle", blocks[blocks.len() / 2]), ("first", blocks[0])]
     {
         // A flipped bit, and a block that the drive does not give. Twice: the first opening has changed nothing.
         let drive = made.fork().unwrap();
