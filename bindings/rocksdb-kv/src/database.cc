@@ -14,6 +14,7 @@
 #include "rocksdb/table.h"
 #include "rocksdb/write_batch.h"
 #include "status.h"
+#include "whole_files.h"
 
 namespace imbrex {
 
@@ -26,6 +27,9 @@ using rocksdb::Status;
 namespace {
 
 constexpr const char* kPath = "/rocksdb";
+
+// What somebody does whose metadata do not open.
+constexpr const char* kSalvage = "the store was left as it is; copy what is left of it with `imbrex store salvage`";
 
 // A range of so many keys is deleted key by key: RocksDB keeps each deleted range until compactions have come by, and asks all of them in each read.
 constexpr size_t kShort = 256;
@@ -55,11 +59,11 @@ DBOptions OptionsOfDatabase(const imbrex_rocks_options& given, const imbrex_advi
   DBOptions options;
   options.env = env;
   options.info_log = NewHostLog();
-  options.create_if_missing = true;
+  options.create_if_missing = given.create;
   options.create_missing_column_families = true;
   // When logs have so many bytes the families in the oldest are flushed, and it goes. So all memtables together have as many.
   options.max_total_wal_size = given.memtable;
-  // The log ends where the drive lost power: a prefix of all writes, over all families.
+  // The log ends where the drive lost power: a prefix of all writes, over all families. Bytes that are damaged are no such end (whole_files.h).
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   // An opening needs no room for tables, so that a full drive can be opened and deleted from.
   options.avoid_flush_during_recovery = true;
@@ -119,8 +123,14 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
     return status;
   }
   std::unique_ptr<Database> made(new Database());
-  made->env_ = rocksdb::NewCompositeEnv(std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs)));
+  const auto damage = std::make_shared<Damage>();
+  const auto files = std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs));
+  made->env_ = rocksdb::NewCompositeEnv(std::make_shared<WholeFiles>(files, damage));
   made->look_ = given.look;
+  const std::string current = std::string(kPath) + "/CURRENT";
+  if (!given.create && made->env_->FileExists(current).IsNotFound()) {
+    return Status::Corruption(current, std::string("it is gone, and with it what tables there are; ") + kSalvage);
+  }
   DBOptions options = OptionsOfDatabase(given, advice, made->env_.get());
   options.listeners.push_back(std::make_shared<Watch>(made.get()));
   ColumnFamilyOptions of_family = OptionsOfFamily(given, advice, OptionsOfTables(given.cache));
@@ -128,7 +138,11 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   if (status.IsNoSpace()) {
     of_family.write_buffer_size = kAllLogs * given.memtable;
     made->failure_ = Status::OK();
+    damage->Forget();
     status = made->OpenWith(options, of_family, given);
+  }
+  if (!status.ok() && !damage->Found().ok()) {
+    status = Status::Corruption(damage->Found().ToString(), kSalvage);
   }
   if (status.ok()) {
     *out = std::move(made);

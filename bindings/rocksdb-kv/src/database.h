@@ -16,7 +16,7 @@ namespace imbrex {
 
 class Database {
  public:
-  // Opens the database in the files of `fs`, or makes it.
+  // Opens the database in the files of `fs`, or makes it if `options.create` allows that.
   static rocksdb::Status Open(FsHandle fs, const imbrex_rocks_options& options, std::unique_ptr<Database>* out);
   ~Database();
 

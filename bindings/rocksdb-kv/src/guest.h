@@ -7,7 +7,7 @@
 
 #include <imbrex.h>
 
-#define IMBREX_ROCKS_VERSION 1
+#define IMBREX_ROCKS_VERSION 2
 
 extern "C" {
 
@@ -37,6 +37,8 @@ struct imbrex_rocks_options {
   size_t family_count;
   // It is only looked at: nothing is done in the background.
   bool look;
+  // It is made where there is none. Else that is damage: a second one would delete the files of the first.
+  bool create;
 };
 
 enum { IMBREX_ROCKS_PUT = 0, IMBREX_ROCKS_DELETE = 1, IMBREX_ROCKS_DELETE_RANGE = 2 };

@@ -126,7 +126,8 @@ impl Engine for ObjectStore {
         // Deferred bytes that stay in the memtable until they are packed are never written to a table, and not read from one.
         store.pack_from = store.pack_from.min(metadata.memtable_bytes as u64 / 4);
         let volume = start.tenant.volume().clone();
-        let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look })?;
+        let made = Label::has_begun(&start.tenant);
+        let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look, made })?;
         let (scrub, repairs) = (store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, metadata.key_value(), store)?;
         Label::begin(&start.tenant, now())?;

@@ -4,7 +4,7 @@
 use crate::metadata::Metadata;
 use crate::rocksdb::{DatabaseOptions, Rocks, provided};
 use imbrex_bluefs::BlueFs;
-use imbrex_bluestore::KeyValue;
+use imbrex_bluestore::{KeyValue, NAME};
 use imbrex_device::{Code, Error, Geometry, Result};
 use imbrex_kv::Kv;
 use imbrex_zones::{Budget, TenantSpec, Volume, VolumeOptions};
@@ -103,12 +103,14 @@ pub(crate) struct KeeperOptions {
     /// RocksDB takes its sizes from here, too.
     pub(crate) kv: imbrex_kv::Options,
     pub(crate) look: bool,
+    /// The store was open before, so it has metadata.
+    pub(crate) made: bool,
 }
 
 impl Keeper {
     /// Opens what the drive has. Sentences of damage that the opening found.
     pub(crate) fn open(volume: &Volume, options: KeeperOptions) -> Result<(Keeper, Vec<String>)> {
-        let KeeperOptions { asked, kv, look } = options;
+        let KeeperOptions { asked, kv, look, made } = options;
         let which = MetadataIn::of(volume, asked)?;
         which.check()?;
         let tenant = volume.tenant(which.tenant())?;
@@ -128,6 +130,7 @@ impl Keeper {
                     cache_bytes: kv.cache_bytes,
                     table_bytes: 0,
                     look,
+                    create: is_new(made, &damage, zones_of_objects(volume)),
                 };
                 Ok((Keeper::RocksDb(Rocks::open(provided()?.as_ref(), files, options)?), damage))
             }
@@ -163,6 +166,19 @@ impl Keeper {
     }
 }
 
+/// Whether there can be no database yet. A first opening that was cut off may have left files; the second one makes it then. But where something was lost, what looks new
+/// may be the rest of a store.
+fn is_new(made: bool, damage: &[String], zones: usize) -> bool {
+    !made && damage.is_empty() && zones == 0
+}
+
+/// How many zones have objects. The first is leased when the database is there.
+fn zones_of_objects(volume: &Volume) -> usize {
+    let table = volume.table();
+    let objects = table.tenants.iter().position(|tenant| tenant.name == NAME);
+    table.zones.iter().filter(|zone| zone.tenant.is_some() && zone.tenant == objects).count()
+}
+
 /// How the files of RocksDB are mounted: with a journal that a small drive has room for.
 fn files_options(volume: &Volume, kv: &imbrex_kv::Options) -> imbrex_bluefs::Options {
     let usual = imbrex_bluefs::Options::default();
@@ -172,5 +188,16 @@ fn files_options(volume: &Volume, kv: &imbrex_kv::Options) -> imbrex_bluefs::Opt
         journal_bytes: usual.journal_bytes.min(volume.geometry().zone_size),
         volume: volume_options,
         ..usual
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_made_only_where_nothing_says_that_there_was_one() {
+        assert!(is_new(false, &[], 0));
+        assert!(!is_new(true, &[], 0) && !is_new(false, &["a record is lost".into()], 0) && !is_new(false, &[], 1));
     }
 }

@@ -108,10 +108,15 @@ impl Label {
 
     /// The store was made now, unless it was before.
     pub(crate) fn begin(tenant: &Tenant, now: u64) -> Result<()> {
-        match tenant.root().is_empty() {
-            true => tenant.set_root(&Label { made: now, ..Label::default() }.encode()),
-            false => Ok(()),
+        match Label::has_begun(tenant) {
+            false => tenant.set_root(&Label { made: now, ..Label::default() }.encode()),
+            true => Ok(()),
         }
+    }
+
+    /// Whether the store was ever open.
+    pub(crate) fn has_begun(tenant: &Tenant) -> bool {
+        !tenant.root().is_empty()
     }
 }
 

@@ -19,6 +19,8 @@ pub struct DatabaseOptions {
     pub table_bytes: u64,
     /// It is only looked at, so nothing is done in the background.
     pub look: bool,
+    /// It is made where there is none. Else that is damage: a second database would delete the files of the first.
+    pub create: bool,
 }
 
 /// An open database. It closes when it is dropped, and lets go of its files then.
@@ -44,7 +46,7 @@ pub trait RocksDb: fmt::Debug + Send + Sync {
     /// A sentence where it is not there, or is of another version.
     fn load(&self) -> Result<()>;
 
-    /// Opens the database that is in these files, or makes it.
+    /// Opens the database that is in these files, or makes it if the options allow that.
     ///
     /// # Errors
     /// Those of [`RocksDb::load`], of the files and of RocksDB.

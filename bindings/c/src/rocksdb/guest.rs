@@ -12,7 +12,7 @@ use std::ptr::{null, null_mut};
 use std::slice::from_raw_parts;
 
 /// Of both sides.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Who asks for so many pairs at once passes over most of a family, which others do not want in the cache.
 const FAR: usize = 4096;
@@ -28,6 +28,7 @@ struct Options {
     families: *const *const c_char,
     family_count: usize,
     look: bool,
+    create: bool,
 }
 
 #[repr(C)]
@@ -129,11 +130,11 @@ fn place(family: Family) -> u32 {
 }
 
 impl Rocks {
-    /// Opens the database that is in these files, or makes it.
+    /// Opens the database that is in these files, or makes it if the options allow that.
     pub(super) fn open(guest: Guest, files: BlueFs, options: DatabaseOptions) -> Result<Rocks> {
         let names: Vec<CString> = Family::ALL.iter().filter_map(|family| CString::new(family.name()).ok()).collect();
         let names: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
-        let DatabaseOptions { memtable_bytes, cache_bytes, table_bytes, look } = options;
+        let DatabaseOptions { memtable_bytes, cache_bytes, table_bytes, look, create } = options;
         let given = Options {
             memtable: memtable_bytes,
             cache: cache_bytes,
@@ -141,6 +142,7 @@ impl Rocks {
             families: names.as_ptr(),
             family_count: names.len(),
             look,
+            create,
         };
         let (files, mut raw) = (Box::into_raw(Box::new(imbrex_fs::from(files))), null_mut());
         // SAFETY: the handle and the options live as long as the call; the library keeps a handle of its own.

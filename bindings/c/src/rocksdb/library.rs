@@ -88,6 +88,33 @@ fn file_of(address: *const c_void) -> Option<PathBuf> {
     found.then(|| PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(info.file) }.to_bytes())))
 }
 
+/// The file of a line of `/proc/self/maps`, if the address is in it: `from-to rights offset device inode path`.
+fn mapped_by(line: &str, address: u64) -> Option<&Path> {
+    let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+    let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+    // No field before the path has a slash.
+    let path = &line[line.find('/')?..];
+    (from..to).contains(&address).then(|| Path::new(path))
+}
+
+/// The same file, whose name begins at the root. The dynamic linker has the name that somebody gave it, which may be relative to a directory that this process has left:
+/// another library may stand there by now. The kernel knows which file it is.
+fn absolute(file: PathBuf, address: *const c_void) -> Option<PathBuf> {
+    if file.is_absolute() {
+        return Some(file);
+    }
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let maps = String::from_utf8_lossy(&maps);
+    maps.lines().find_map(|line| mapped_by(line, address as u64)).map(Path::to_owned)
+}
+
+/// Whether a file is a library and no program, by its name: it ends with `.so`, or with `.so.` and a version.
+fn is_library(file: &Path) -> bool {
+    let Some(name) = file.file_name().and_then(OsStr::to_str) else { return false };
+    let is_version = |rest: &str| rest.split('.').all(|part| part.parse::<u32>().is_ok());
+    name.ends_with(".so") || name.rsplit_once(".so.").is_some_and(|(_, version)| is_version(version))
+}
+
 /// The file with the RocksDB that every library of this process sees, if there is one.
 fn rocksdb_here() -> Option<PathBuf> {
     // SAFETY: NULL is RTLD_DEFAULT: all that is visible to all.
@@ -128,8 +155,8 @@ impl Library {
 
     /// Beside libimbrex.so, where this is that one; else beside the program, or where `make install` puts libraries of a program.
     pub fn beside() -> Library {
-        let own = file_of(Library::beside as *const c_void);
-        let is_library = |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+        let here = Library::beside as *const c_void;
+        let own = file_of(here).and_then(|file| absolute(file, here));
         let directory = |file: &Path| file.parent().map(Path::to_owned).unwrap_or_default();
         if let Some(library) = own.filter(|file| is_library(file)) {
             return Library::of(vec![directory(&library)]);
@@ -203,6 +230,31 @@ mod tests {
             assert_eq!(version_of_rocksdb(Path::new(name)), Some((7, 8)), "{name}");
         }
         assert_eq!(version_of_rocksdb(Path::new("/usr/bin/ceph-osd")), None);
+    }
+
+    #[test]
+    fn a_library_is_told_from_a_program_by_its_name() {
+        for library in ["/usr/lib/libimbrex.so", "/usr/lib/libimbrex.so.1", "libimbrex.so.1.2"] {
+            assert!(is_library(Path::new(library)), "{library}");
+        }
+        for program in ["/usr/bin/imbrex", "/usr/bin/imbrex.source", "/a.so/imbrex", "imbrex.so.bak", "imbrex.so.", ""]
+        {
+            assert!(!is_library(Path::new(program)), "{program}");
+        }
+    }
+
+    #[test]
+    fn a_relative_name_is_no_directory_to_load_from() {
+        let here = is_library as *const c_void;
+        let this = std::env::current_exe().unwrap();
+        assert_eq!(absolute("./other/lib.so".into(), here), Some(this));
+        assert_eq!(absolute("/a/lib.so".into(), here), Some("/a/lib.so".into()));
+        assert_eq!(absolute("lib.so".into(), std::ptr::null()), None);
+        let line = "7f00-7f10 r-xp 00002000 fe:01 12   /a b/lib.so";
+        assert_eq!(mapped_by(line, 0x7f0f), Some(Path::new("/a b/lib.so")));
+        for (line, address) in [(line, 0x7f10), ("7f00-7f10 rw-p 0 00:00 0", 0x7f00), ("", 0), ("x-y /z", 0)] {
+            assert_eq!(mapped_by(line, address), None, "{line}");
+        }
     }
 
     #[test]

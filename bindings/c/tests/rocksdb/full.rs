@@ -62,3 +62,43 @@ fn metadata_without_room_are_an_error_and_room_comes_back() {
         there /= 4;
     }
 }
+
+/// Who adds pairs and removes a small one with each makes no room, and does not get the bytes that deletions need.
+#[test]
+fn small_deletions_do_not_pay_for_what_is_put_with_them() {
+    let drive = Emulator::memory(&config()).unwrap();
+    let opened = || Store::open(drive_of(Arc::new(drive.clone())), options()).unwrap();
+    format(&drive_of(Arc::new(drive.clone()))).unwrap();
+    let mut store = opened();
+    let mut begin = Transaction::new();
+    begin.create_collection(ALL, 0);
+    store.commit(begin).unwrap();
+    let mut there = 0;
+    let mut fill = |store: &Store, length: usize| {
+        let error = loop {
+            assert!(there < 20_000, "it is never full");
+            let mut transaction = Transaction::new();
+            transaction.omap_set(ALL, &id(there), &[(&b"key"[..], &value(there)[..length])]);
+            transaction.omap_remove(ALL, &id(there), &[b"none"]);
+            match store.commit(transaction) {
+                Ok(()) => there += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.code(), Code::NoSpace, "after {there}: {error}");
+        assert!(error.to_string().contains("for the metadata; delete something"), "after {there}: {error}");
+        there
+    };
+    for (round, length) in [(0, 30_000), (1, 3500), (2, 3500)] {
+        let there = fill(&store, length);
+        println!("round {round}: {there} objects");
+        drop(store);
+        store = opened();
+    }
+    for n in 0..there {
+        let mut delete = Transaction::new();
+        delete.remove(ALL, &id(n));
+        store.commit(delete).unwrap_or_else(|error| panic!("{n} of {there}: {error}"));
+    }
+    assert_eq!(store.check_all(false).unwrap().wrong, [""; 0]);
+}

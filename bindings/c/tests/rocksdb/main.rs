@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod faulty;
 mod full;
+mod lost;
 mod model;
 mod pairs;
 

@@ -86,7 +86,13 @@ fn a_database_is_what_its_batches_made_of_it() {
         BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
         let (mut map, mut reads) = (Map::new(), 0);
         for mount in 0..4 {
-            let options = DatabaseOptions { memtable_bytes, cache_bytes, table_bytes: 32 << 10, look: mount == 3 };
+            let options = DatabaseOptions {
+                memtable_bytes,
+                cache_bytes,
+                table_bytes: 32 << 10,
+                look: mount == 3,
+                create: mount == 0,
+            };
             let (database, files) = open(&drive, options);
             let all = Family::ALL.iter().flat_map(|family| {
                 let pairs = database.pairs(*family, b"", None, usize::MAX).unwrap();
@@ -123,7 +129,8 @@ fn a_database_is_what_its_batches_made_of_it() {
 fn a_check_finds_what_no_read_has_met() {
     let drive = Emulator::memory(&config()).unwrap();
     BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
-    let options = DatabaseOptions { memtable_bytes: 16 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false };
+    let options =
+        DatabaseOptions { memtable_bytes: 16 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false, create: true };
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut value = vec![0; 1000];
     {
@@ -152,7 +159,8 @@ fn a_check_finds_what_no_read_has_met() {
 fn what_is_deleted_is_room_for_who_waits() {
     let drive = Emulator::memory(&config()).unwrap();
     BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
-    let options = DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false };
+    let options =
+        DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false, create: true };
     let (database, files) = open(&drive, options);
     let tables = || -> u64 {
         let all = files.list("/rocksdb").unwrap().into_iter().filter(|entry| entry.name.ends_with(".sst"));
