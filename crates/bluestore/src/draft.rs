@@ -488,7 +488,8 @@ impl<'a> Draft<'a> {
         for (key, object) in std::mem::take(&mut self.objects) {
             let Some(mut object) = object.filter(|object| object.changed) else { continue };
             object.onode.version = self.version;
-            let name = Name { id: object.id.clone(), size: object.onode.size, version: self.version };
+            let Onode { size, next_blob, .. } = object.onode;
+            let name = Name { id: object.id.clone(), size, version: self.version, next_blob };
             self.names.push((object.onode.number, name));
             self.layer.put(Family::Onodes, key, object.onode.encode());
             let number = object.onode.number;

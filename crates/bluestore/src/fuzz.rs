@@ -46,7 +46,7 @@ pub fn fuzz_records(data: &[u8]) {
             if let Some(header) = RunHeader::decode(&block) {
                 let building = header.building();
                 let mut again = vec![0; building.blocks() as usize * BLOCK as usize];
-                building.encode_into((header.at, header.life, header.group), &mut again);
+                building.encode_into((header.at, header.life, header.mount, header.group), &mut again);
                 let again = RunHeader::decode(&again);
                 assert_eq!(again.map(|again| (again.pieces, again.sums)), Some((header.pieces, header.sums)));
             }

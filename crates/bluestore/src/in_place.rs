@@ -13,7 +13,7 @@ use imbrex_zones::ZoneHeader;
 use std::collections::BTreeSet;
 
 /// What the header of such a zone says of its content.
-const KIND: u8 = 2;
+pub(crate) const KIND: u8 = 2;
 /// What stands side by side is copied into commands of about so many bytes.
 const COMMAND: u64 = 1 << 20;
 /// So often a write that fails is tried.

@@ -6,7 +6,8 @@
 //! ```text
 //!   flags: 1 named, 2 pool and namespace, 4 snapshot and generation as of the name before, 8 the hash is that of namespace and name
 //!   pool (zigzag), namespace (length, bytes), hash (4 bytes), snapshot and generation + 1, as far as the flags do not say them
-//!   bytes of the name that are those of the name before, length and bytes of its rest; size of the object; version, less that of the name before (zigzag)
+//!   bytes of the name that are those of the name before, length and bytes of its rest; size of the object; version, less that of the name before (zigzag);
+//!   number of its next blob
 //! ```
 
 use crate::codec::{MAX_NUMBER, Reader, put_bytes, put_varint};
@@ -36,6 +37,8 @@ pub(crate) struct Name {
     pub size: u64,
     /// The object's version then: of two names the one with the higher version counts.
     pub version: u64,
+    /// Number of its next blob then: blobs from this one on are newer than the size.
+    pub next_blob: u64,
 }
 
 fn zigzag(n: i64) -> u64 {
@@ -52,7 +55,7 @@ fn usual_hash(id: &ObjectId) -> u32 {
 
 /// A name as the header of a run has it, behind another one. `None`: it is too long.
 pub(crate) fn encode(name: &Name, before: Option<&Name>) -> Option<Vec<u8>> {
-    let Name { id, size, version } = name;
+    let Name { id, size, version, next_blob } = name;
     if id.namespace.len() + id.name.len() > LONGEST {
         return None;
     }
@@ -79,6 +82,7 @@ pub(crate) fn encode(name: &Name, before: Option<&Name>) -> Option<Vec<u8>> {
     put_bytes(&mut out, &id.name[shared..]);
     put_varint(&mut out, *size);
     put_varint(&mut out, zigzag(version.wrapping_sub(before.map_or(0, |before| before.version)) as i64));
+    put_varint(&mut out, *next_blob);
     Some(out)
 }
 
@@ -111,12 +115,13 @@ pub(crate) fn decode(from: &mut Reader<'_>, before: Option<&Name>) -> Option<Opt
     }
     let size = from.varint().filter(|size| *size <= MAX_OBJECT)?;
     let version = before.map_or(0, |before| before.version).wrapping_add(of_zigzag(from.varint()?) as u64);
-    if version > MAX_NUMBER {
+    let next_blob = from.varint()?;
+    if version.max(next_blob) > MAX_NUMBER {
         return None;
     }
     let mut id = ObjectId { pool, hash: 0, namespace, name, snap, generation };
     id.hash = hash.unwrap_or_else(|| usual_hash(&id));
-    Some(Some(Name { id, size, version }))
+    Some(Some(Name { id, size, version, next_blob }))
 }
 
 /// Names in memory, by the number of the object. Those that came first go first.
@@ -161,14 +166,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn name(pool: i64, name: &[u8], version: u64) -> Name {
-        Name { id: ObjectId::new(pool, b"ns", name), size: 5000, version }
+        Name { id: ObjectId::new(pool, b"ns", name), size: 5000, version, next_blob: version % 100 }
     }
 
     #[test]
     fn names_of_one_image_take_few_bytes() {
         let piece = |n: u64| name(3, format!("rbd_data.1f3a.{n:016x}").as_bytes(), (7 << 32) + n * 3);
         let (first, second) = (piece(0x1230), piece(0x1234));
-        assert!(encode(&second, Some(&first)).unwrap().len() <= 8);
+        assert!(encode(&second, Some(&first)).unwrap().len() <= 9);
         assert!(encode(&first, None).unwrap().len() <= 60);
     }
 
@@ -204,7 +209,7 @@ mod tests {
                 let mut id = ObjectId::new(pool, namespace.as_bytes(), name.as_bytes());
                 id.hash = if hashed { id.hash } else { 77 };
                 (id.snap, id.generation) = (snap.wrapping_sub(2), generation.wrapping_sub(2));
-                let name = Name { id, size, version };
+                let name = Name { id, size, version, next_blob: size };
                 bytes.extend(encode(&name, names.last()).unwrap());
                 names.push(name);
             }

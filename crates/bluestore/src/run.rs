@@ -2,8 +2,8 @@
 //! what stands in a zone.
 //!
 //! ```text
-//!   0     8        12      16     20      24     32     40      56    60   64
-//!   magic version  length  crc    pieces  life   group  volume  zone  at   pieces, 24 bytes each: object, blob, offset, first, blocks, blocks
+//!   0     8        12      16     20      24     32     40      56    60   64    68
+//!   magic version  length  crc    pieces  life   group  volume  zone  at   mount pieces, 24 bytes each: object, blob, offset, first, blocks, blocks
 //!   of the blob, grain and compression; checksums of the grains of all pieces, 4 bytes each; a name for each piece of another object than
 //!   the piece before it; zeros
 //! ```
@@ -19,7 +19,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"IMBXruns";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// A header has at most so many blocks. Whoever looks for what a zone has reads one after the other, and a disk waits for each.
 pub(crate) const LONGEST: usize = 8;
 /// Bytes of names that a run may have in any case, and for each block of data.
@@ -50,8 +50,9 @@ struct RawHeader {
     volume: [u8; 16],
     zone: U32,
     at: U32,
+    mount: U32,
 }
-const _: () = assert!(size_of::<RawHeader>() == 64);
+const _: () = assert!(size_of::<RawHeader>() == 68);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone)]
 #[repr(C)]
@@ -152,6 +153,8 @@ pub(crate) struct RunHeader {
     pub blocks: u32,
     /// The zone's.
     pub life: u64,
+    /// That of the volume (its low 32 bits) when it was written. Of two blobs of one number the later counts.
+    pub mount: u32,
     /// Number of the commit that wrote it.
     pub group: u64,
     /// Their blocks follow in this order.
@@ -221,7 +224,7 @@ impl Building {
     }
 
     /// The header, into the first [`Building::blocks`] of these bytes.
-    pub fn encode_into(&self, (at, life, group): (At, u64, u64), bytes: &mut [u8]) {
+    pub fn encode_into(&self, (at, life, mount, group): (At, u64, u32, u64), bytes: &mut [u8]) {
         let block = &mut bytes[..self.blocks() as usize * BLOCK as usize];
         let mut raw = RawHeader {
             magic: MAGIC,
@@ -234,6 +237,7 @@ impl Building {
             volume: at.volume,
             zone: at.zone.into(),
             at: at.block.into(),
+            mount: mount.into(),
         };
         let (head, rest) = block.split_at_mut(HEAD);
         rest.fill(0);
@@ -282,7 +286,16 @@ impl RunHeader {
             }
         }
         let at = At { volume: raw.volume, zone: raw.zone.get(), block: raw.at.get() };
-        Some(RunHeader { at, blocks, life: raw.life.get(), group: raw.group.get(), pieces, sums, names })
+        Some(RunHeader {
+            at,
+            blocks,
+            life: raw.life.get(),
+            mount: raw.mount.get(),
+            group: raw.group.get(),
+            pieces,
+            sums,
+            names,
+        })
     }
 
     /// Each piece with the checksums of its grains.
@@ -321,7 +334,12 @@ mod tests {
     }
 
     fn name(n: u64) -> Arc<Name> {
-        Arc::new(Name { id: ObjectId::new(1, b"", format!("object {n}").as_bytes()), size: n, version: n })
+        Arc::new(Name {
+            id: ObjectId::new(1, b"", format!("object {n}").as_bytes()),
+            size: n,
+            version: n,
+            next_blob: n,
+        })
     }
 
     fn built(n: u64, blocks: u32) -> Building {
@@ -339,11 +357,12 @@ mod tests {
         for (n, blocks) in [(0, 1), (1, 1), (1, 64), (A_BLOCK as u64, 1), (A_BLOCK as u64 + 9, 1), (600, 1), (20, 64)] {
             let building = built(n, blocks);
             let mut block = vec![0xee; building.blocks() as usize * BLOCK as usize];
-            building.encode_into((AT, 5, 6), &mut block);
+            building.encode_into((AT, 5, 7, 6), &mut block);
             assert_eq!(RunHeader::blocks_of(&block[..BLOCK as usize]), Some(building.blocks()));
             assert_eq!(RunHeader::decode(&block[..block.len() - 1]), None);
             let header = RunHeader::decode(&block).unwrap();
-            assert_eq!((header.at, header.life, header.group, header.pieces.len() as u64), (AT, 5, 6, n));
+            assert_eq!((header.at, header.life, header.mount, header.group), (AT, 5, 7, 6));
+            assert_eq!(header.pieces.len() as u64, n);
             assert_eq!(header.data(), n * u64::from(blocks));
             for (at, (piece, sums)) in header.summed().enumerate() {
                 assert_eq!(*piece, self::piece(at as u64 / 2, blocks));
@@ -368,6 +387,7 @@ mod tests {
                 id: ObjectId { hash: 3, ..ObjectId::new(n as i64, &[n as u8; 500], &[n as u8; 500]) },
                 size: 1 << 39,
                 version: n << 40,
+                next_blob: MAX_NUMBER,
             })
         };
         for blocks in [1, 3, 64] {

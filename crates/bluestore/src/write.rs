@@ -126,7 +126,7 @@ impl Core {
         // Nobody else writes to the zone: it stands where the last run ends.
         let volume = self.tenant.volume().uuid();
         let at = At { volume, zone: open.zone.0, block: (open.at / BLOCK) as u32 };
-        building.encode_into((at, open.life, group), &mut memory);
+        building.encode_into((at, open.life, self.tenant.volume().mount() as u32, group), &mut memory);
         for (todo, first) in run {
             let at = |block: u32| block as usize * BLOCK as usize;
             let piece = &todo.piece;

@@ -2,6 +2,13 @@
 
 mod support;
 
+#[path = "salvage/hostile.rs"]
+mod hostile;
+#[path = "salvage/records.rs"]
+mod records;
+#[path = "salvage/tails.rs"]
+mod tails;
+
 use imbrex_bluestore::salvage::{Choice, Salvage, Salvaged, UNNAMED, Walked};
 use imbrex_bluestore::{
     BlueStore, Change, CollectionId, Family, Head, KeyValue, ObjectId, Options, Pair, Taker, Transaction,
@@ -13,6 +20,7 @@ use imbrex_zones::{Exec, Volume, VolumeOptions, ZoneHeader};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::{Model, Object, any_transaction, config, content, few_active, first, format, open_with, packed};
 
@@ -24,9 +32,9 @@ type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 /// Pairs of the metadata.
 type Pairs = Vec<(Family, Vec<u8>, Vec<u8>)>;
 
-/// A key-value store in memory.
+/// A key-value store in memory, and how many pairs of ranges it gave.
 #[derive(Default)]
-struct Scratch(Mutex<Map>);
+struct Scratch(Mutex<Map>, AtomicUsize);
 
 impl KeyValue for Scratch {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -37,7 +45,9 @@ impl KeyValue for Scratch {
         let map = self.0.lock().unwrap();
         let range = map.range((family, from.to_vec())..);
         let within = range.take_while(|((of, key), _)| *of == family && to.is_none_or(|to| &key[..] < to));
-        Ok(within.take(most).map(|((_, key), value)| (key.clone(), value.clone())).collect())
+        let found: Vec<_> = within.take(most).map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        self.1.fetch_add(found.len(), Ordering::Relaxed);
+        Ok(found)
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
@@ -139,7 +149,11 @@ fn pairs_of(drive: &Drive) -> Pairs {
 }
 
 fn salvaged(drive: &Drive, pairs: &[(Family, Vec<u8>, Vec<u8>)], choice: Choice) -> Came {
-    let scratch = Arc::new(Scratch::default());
+    salvaged_with(&Arc::default(), drive, pairs, choice)
+}
+
+fn salvaged_with(scratch: &Arc<Scratch>, drive: &Drive, pairs: &[(Family, Vec<u8>, Vec<u8>)], choice: Choice) -> Came {
+    let scratch = scratch.clone();
     let mut salvage =
         Salvage::walk(drive.device.clone(), scratch, None, &mut |done, all| assert!(done <= all)).unwrap();
     pairs.iter().for_each(|(family, key, value)| salvage.add(*family, key, value).unwrap());
@@ -606,7 +620,7 @@ fn a_drive_without_a_store_has_nothing() {
 /// A crash loses a group whose data were written already. Its numbers are given again, and what the next opening writes under them is what counts.
 #[test]
 fn of_two_blobs_of_one_number_the_one_that_came_later_counts() {
-    let (_, drive) = drive_on(&config());
+    let (emulator, drive) = drive_on(&config());
     let mut written = Written::on(&drive, packed());
     written.write("a", 0, &content(8 * BLOCK as u64, 1));
     written.settle();
@@ -643,6 +657,15 @@ fn of_two_blobs_of_one_number_the_one_that_came_later_counts() {
     written.settle();
     let came = salvaged(&drive, &[], LOST);
     assert!(came.taken.model.objects[&id("a")].bytes == content(8 * BLOCK as u64, 60));
+    // No zone's own header is needed to know it.
+    for zone in data_zones(&drive) {
+        let start = drive.device.geometry().start(zone.id);
+        emulator.faults().flip_bits(start + 20, 1).unwrap();
+        let came = salvaged(&drive, &[], LOST);
+        emulator.faults().flip_bits(start + 20, 1).unwrap();
+        assert_eq!(came.walked.damaged_zones, 1);
+        assert!(came.taken.model.objects[&id("a")].bytes == content(8 * BLOCK as u64, 60), "zone {}", zone.id);
+    }
 }
 
 #[test]
@@ -656,9 +679,9 @@ fn what_a_user_wrote_is_never_taken_for_a_header() {
     let mut header = AlignedBuf::zeroed(BLOCK);
     drive.device.read_at(&mut header, at, TAG.into()).unwrap();
     let evil = content(8 * BLOCK as u64, 66);
-    header[72..80].copy_from_slice(&1000u64.to_le_bytes());
+    header[76..84].copy_from_slice(&1000u64.to_le_bytes());
     for (n, block) in evil.chunks(BLOCK).enumerate() {
-        header[88 + n * 4..92 + n * 4].copy_from_slice(&crc32c::crc32c(block).to_le_bytes());
+        header[92 + n * 4..96 + n * 4].copy_from_slice(&crc32c::crc32c(block).to_le_bytes());
     }
     header[16..20].fill(0);
     let crc = crc32c::crc32c(&header);

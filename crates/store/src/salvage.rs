@@ -152,10 +152,21 @@ impl Salvage {
             }
             Err(error) => notes.push(format!("The metadata cannot be read ({error}).")),
         }
+        if !inner.is_sensible() {
+            whole = false;
+            notes.push("The metadata have records of objects that make no sense.".into());
+        }
+        let is_in_place = inner.walked().in_place > 0 && inner.walked().runs == 0;
         if inner.walked().runs == 0 && pairs == 0 && !whole {
             let why = notes.join(" ");
-            let sentence =
-                format!("has no object store, as far as anything tells ({why}); check that it is the right drive");
+            let sentence = match is_in_place {
+                true => format!(
+                    "has an object store in place, and only its metadata tell where the bytes are ({why}); nothing can be salvaged"
+                ),
+                false => {
+                    format!("has no object store, as far as anything tells ({why}); check that it is the right drive")
+                }
+            };
             return Err(Error::unusable(&drive.device.identity().name, sentence));
         }
         let walked = inner.walked();
@@ -168,7 +179,12 @@ impl Salvage {
                 notes.push(format!("{many} {what}."));
             }
         }
-        if !whole {
+        if !whole && is_in_place {
+            notes.push(
+                "The store is in place, and only its metadata tell where the bytes are: what they have lost is lost."
+                    .into(),
+            );
+        } else if !whole {
             notes.push(
                 "The metadata are not whole: what was deleted or overwritten may come back, and so may the last writes before a crash.".into(),
             );

@@ -4,13 +4,15 @@
 mod support;
 
 use imbrex_crashkit::{FaultKind, FaultPlan, Plan, explore, fault_sweep, seeds};
-use imbrex_device::{Drive, Result};
+use imbrex_device::{AlignedBuf, Cause, Drive, Result, ZoneId, ZoneOp};
 use imbrex_drives::{OpenOptions, open as open_drive};
-use imbrex_store::{CollectionId, ObjectId, Options, Store, Transaction};
-use imbrex_zones::{Exec, VolumeOptions};
+use imbrex_emulator::Emulator;
+use imbrex_store::{CollectionId, Import, ObjectId, Options, Salvage, Salvaged, Scratch, Store, Transaction};
+use imbrex_zones::log::format::LOG_KIND;
+use imbrex_zones::{Exec, VolumeOptions, ZoneHeader};
 use std::sync::Arc;
 use support::random::{Kind, Opened, Random};
-use support::{Hook, bands, content, in_place, make_bands, plain};
+use support::{Hook, Model, bands, content, in_place, make_bands, plain};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
 
@@ -114,4 +116,71 @@ fn a_plain_file_is_overwritten_in_place_unless_it_is_told_not_to() {
         let drive = open_drive(&format!("banded:{}", path.display()), &OpenOptions::default()).unwrap();
         assert!(drive.device.overwrites());
     }
+}
+
+fn plain_drive() -> Drive {
+    let drive = Drive { device: Arc::new(Emulator::memory(&plain()).unwrap()), survivor: None };
+    OnPlain.format(&drive).unwrap();
+    drive
+}
+
+/// What a salvage of the bands of a plain disk says, and what comes of it.
+fn salvaged(drive: &Drive) -> Result<(Salvaged, Vec<String>, Model)> {
+    let into = Store::open(bands(&plain_drive())?, reading())?;
+    let from = bands(drive)?;
+    let found = Salvage::search(&from, Scratch::in_memory(&from)?, None, &mut tempfile::tempfile, &mut |_, _| {})?;
+    assert!(found.walked().in_place > 0 && found.walked().runs == 0, "{:?}", found.walked());
+    let notes = found.notes().to_vec();
+    assert_eq!(found.is_whole(), notes.is_empty());
+    let mut import = Import::new(&into, false)?;
+    let told = found.read(false, &mut import)?;
+    import.finish()?;
+    Ok((told, notes, Model::of(&into)?))
+}
+
+/// Takes the bands away whose headers are so.
+fn lose(drive: &Drive, is: impl Fn(&ZoneHeader) -> bool) {
+    let bands = bands(drive).unwrap();
+    let geometry = bands.device.geometry();
+    let mut lost = 0;
+    for zone in (0..geometry.zones).map(ZoneId) {
+        let mut block = AlignedBuf::zeroed(4096);
+        let read = bands.device.read_at(&mut block, geometry.start(zone), Cause::Check.into());
+        if read.is_ok() && ZoneHeader::decode(&block).is_some_and(|header| is(&header)) {
+            bands.device.zone_op(ZoneOp::Reset, zone, Cause::Check.into()).unwrap();
+            lost += 1;
+        }
+    }
+    assert!(lost > 0);
+}
+
+#[test]
+fn a_salvage_uses_what_of_the_metadata_can_be_read_and_says_that_nothing_else_helps() {
+    let drive = plain_drive();
+    let id = |n: u64| ObjectId::new(1, b"", format!("object {n}").as_bytes());
+    let store = Store::open(bands(&drive).unwrap(), reading()).unwrap();
+    store.commit(std::mem::take(Transaction::new().create_collection(ALL, 0))).unwrap();
+    for n in 0..60 {
+        let bytes = content(if n % 3 == 0 { 70_000 } else { 9_000 }, n as u8);
+        let mut write = Transaction::new();
+        write.write(ALL, &id(n), 0, &bytes).set_attributes(ALL, &id(n), &[(b"a", b"b")]);
+        store.commit(write).unwrap();
+    }
+    store.sync().unwrap();
+    let model = Model::of(&store).unwrap();
+    drop(store);
+    let (told, _, found) = salvaged(&drive).unwrap();
+    assert!(found == model && told.doubtful == 0, "{told:?}");
+    // The tables are left, without what says which of them count.
+    lose(&drive, |header| header.kind == LOG_KIND);
+    let (told, notes, found) = salvaged(&drive).unwrap();
+    assert_eq!(notes.iter().filter(|note| note.contains("in place")).count(), 1, "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("deleted or overwritten")), "{notes:?}");
+    assert!(told.objects > 0 && told.of_runs == 0, "{told:?}");
+    for (id, object) in &found.objects {
+        assert!(object.bytes == model.objects[id].bytes, "{id}");
+    }
+    lose(&drive, |header| header.name == "wal" || header.name == "tables");
+    let says = salvaged(&drive).err().unwrap().to_string();
+    assert!(says.contains("in place") && says.contains("nothing can be salvaged"), "{says}");
 }

@@ -8,6 +8,8 @@
 //! | super | `n`, ordered: object; version | a name, as in the header of a run |
 //! | statistics | `n`, key of an object | version and number of the object that has this name |
 //! | statistics | `k`, ordered: object | nothing: the metadata know the object |
+//! | statistics | `h`, ordered: object | nothing: its blobs are listed, as the next line says |
+//! | statistics | `h`, ordered: object, blob | the span in which the blob is |
 
 use crate::blob::{Blob, BlobId};
 use crate::codec::{Reader, put_ordered};
@@ -20,9 +22,11 @@ use std::sync::Arc;
 
 /// Bytes of changes that are written together.
 const TOGETHER: usize = 1 << 20;
+/// Records of where blobs are that are written together.
+const HOMES: usize = 4096;
 /// Where a piece is that waits in the metadata.
 pub(super) const DEFERRED: u32 = u32::MAX;
-/// Places that the metadata tell are the newest.
+/// The mount of places that the metadata tell: they are the newest.
 const OF_METADATA: u32 = u32::MAX;
 
 /// Blocks of a blob at a place.
@@ -66,6 +70,17 @@ pub(super) fn span_keys(onode: u64, span: u64) -> (Vec<u8>, Vec<u8>) {
 pub(super) fn of_key(key: &[u8]) -> Option<(u64, u64)> {
     let mut key = Reader(key);
     Some((key.ordered()?, key.ordered()?))
+}
+
+/// The blob's number in such a key.
+fn blob_of_key(key: &[u8]) -> Option<u64> {
+    let mut key = Reader(key);
+    key.ordered().and(key.ordered()).and(key.ordered())
+}
+
+fn home_key(mut listed: Vec<u8>, blob: u64) -> Vec<u8> {
+    put_ordered(&mut listed, blob);
+    listed
 }
 
 pub(super) fn marked(mark: u8, number: u64) -> Vec<u8> {
@@ -117,14 +132,16 @@ impl Index {
     }
 
     /// Adds a run, whose data begin at a block of its zone, which ends at another.
-    pub fn add_run(&mut self, header: &RunHeader, mount: u32, (data, end): (u64, u64)) -> Result<()> {
+    pub fn add_run(&mut self, header: &RunHeader, (data, end): (u64, u64)) -> Result<()> {
         let mut block = data;
         for (piece, sums) in header.summed() {
             let behind = block + u64::from(piece.blocks);
             // A crash may have cut the run.
             if behind <= end {
-                let stored = Stored { piece: *piece, sums: sums.to_vec(), zone: header.at.zone, block: block as u32 };
-                self.put_piece(&stored, (mount, header.group))?;
+                let (zone, block) = (header.at.zone, block as u32);
+                // No header is as sure as the metadata.
+                let moment = (header.mount.min(OF_METADATA - 1), header.group);
+                self.put_piece(&Stored { piece: *piece, sums: sums.to_vec(), zone, block }, moment)?;
             }
             block = behind;
         }
@@ -174,6 +191,47 @@ impl Index {
             Ok(true)
         })?;
         Ok(found)
+    }
+
+    /// Where the last piece of an object ends, in blocks: of those that are of its blobs from a number on. 0: there is none.
+    pub fn end_of(&self, number: u64, blob: u64) -> Result<u64> {
+        let (from, to) = (span_keys(number, 0).0, span_keys(number + 1, 0).0);
+        let mut end = 0;
+        self.each(Family::Zones, from, Some(to), |key, value| {
+            if blob_of_key(&key).is_some_and(|of| of >= blob) {
+                let piece = Stored::decode(&value).map(|stored| stored.piece);
+                end = end.max(piece.map_or(0, |piece| piece.offset + u64::from(piece.named)));
+            }
+            Ok(true)
+        })?;
+        Ok(end)
+    }
+
+    /// The span in which a blob is, of an object of which others name blobs. The blobs of such an object are listed when they are asked for first: it may have many, and as many may ask.
+    pub fn home_of(&self, blob: BlobId) -> Result<Option<u64>> {
+        let listed = marked(b'h', blob.onode);
+        if self.kv.get(Family::Statistics, &listed)?.is_none() {
+            self.list_homes(blob.onode)?;
+            self.kv.write(&[Change::Put(Family::Statistics, listed.clone(), Vec::new())])?;
+        }
+        let found = self.kv.get(Family::Statistics, &home_key(listed, blob.number))?;
+        Ok(found.and_then(|span| Reader(&span).u64()))
+    }
+
+    fn list_homes(&self, onode: u64) -> Result<()> {
+        let (from, to) = (span_keys(onode, 0).0, span_keys(onode + 1, 0).0);
+        let mut all = Vec::new();
+        self.each(Family::Zones, from, Some(to), |key, _| {
+            if let Some(((_, span), number)) = of_key(&key).zip(blob_of_key(&key)) {
+                let key = home_key(marked(b'h', onode), number);
+                all.push(Change::Put(Family::Statistics, key, span.to_le_bytes().to_vec()));
+            }
+            if all.len() >= HOMES {
+                self.kv.write(&std::mem::take(&mut all))?
+            }
+            Ok(true)
+        })?;
+        if all.is_empty() { Ok(()) } else { self.kv.write(&all) }
     }
 
     /// Calls `one` for pairs of a range, until it says that it has enough.

@@ -4,8 +4,9 @@
 //!    most have the objects' names and sizes.
 //! 2. Whoever has pairs of the metadata adds them ([`Salvage::add`]): names, sizes, attributes, omaps, extents, checksums, bytes that wait. All this is kept in a key-value store that the caller gives (`index`).
 //! 3. An object whose record is there is what that says. A block that is not where its blob's record says is looked for by the headers: a copy that was moved is as good.
-//!    Where the metadata are not whole, blobs that are numbered behind the record's are newer than it.
+//!    Where the metadata are not whole, blobs that are numbered behind the record's are newer than it, and so may a name in a header be.
 //! 4. Of other objects the newest blob of each block counts (`span`). Where that is damaged, an older one stands for it, and the object is doubtful.
+//! 5. An object is as long as its record says, or the newest name, and longer where blobs that are newer than that end behind it. Nobody knows where in their last block they end.
 //!
 //! What only the metadata knew is lost with them: attributes, omaps, clones that nobody has written to, holes and truncations since the last write, deferred bytes. What was
 //! deleted or overwritten comes back where nothing newer was found, and so may the last writes before a crash that nobody was promised.
@@ -72,6 +73,8 @@ pub struct Salvage {
     device: Arc<dyn ZonedDevice>,
     index: Index,
     walked: Walked,
+    /// All records of objects that came make sense.
+    sensible: bool,
 }
 
 /// An object that is being put together.
@@ -103,10 +106,10 @@ impl Salvage {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Salvage> {
         let mut index = Index::new(scratch);
-        let mut each = |header: &RunHeader, mount, data, end| index.add_run(header, mount, (data, end));
+        let mut each = |header: &RunHeader, data, end| index.add_run(header, (data, end));
         let walked = walk::walk(device.as_ref(), volume, &mut each, progress)?;
         index.flush()?;
-        Ok(Salvage { device, index, walked })
+        Ok(Salvage { device, index, walked, sensible: true })
     }
 
     /// What the walk has seen.
@@ -119,7 +122,15 @@ impl Salvage {
     /// # Errors
     /// Those of `scratch`.
     pub fn add(&mut self, family: Family, key: &[u8], value: &[u8]) -> Result<()> {
+        if family == Family::Onodes {
+            self.sensible &= of_pair(key, value).is_some();
+        }
         self.index.add_pair(family, key.to_vec(), value.to_vec())
+    }
+
+    /// Whether all records of objects that were added make sense. Where one does not, [`Salvage::read`] takes the metadata for not whole: the object of that record was not deleted.
+    pub fn is_sensible(&self) -> bool {
+        self.sensible
     }
 
     /// Hands over all objects. Call it once.
@@ -128,6 +139,7 @@ impl Salvage {
     /// Those of `to` and of `scratch`, and of a drive that takes no commands.
     pub fn read(&mut self, choice: Choice, to: &mut dyn Taker) -> Result<Salvaged> {
         self.index.flush()?;
+        let choice = Choice { whole: choice.whole && self.sensible, ..choice };
         let mut told = Salvaged::default();
         self.collections(to)?;
         self.known(choice, to, &mut told)?;
@@ -155,7 +167,7 @@ impl Salvage {
             let pairs = self.index.kv.pairs(Family::Onodes, &from, None, 64)?;
             next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
             for (key, value) in pairs {
-                let Some((id, onode)) = ObjectId::of_key(&key).zip(Onode::decode(&value)) else {
+                let Some((id, onode)) = of_pair(&key, &value) else {
                     told.senseless += 1;
                     continue;
                 };
@@ -166,7 +178,10 @@ impl Salvage {
                 self.index.put(Family::Statistics, name, winner(u64::MAX, onode.number))?;
                 let head = Head { id, size: onode.size, hint: onode.hint, attributes: onode.attributes.clone() };
                 let number = onode.number;
-                let found = Found { number, head, onode: Some(onode), doubts: Vec::new(), more_doubts: 0 };
+                let mut found = Found { number, head, onode: Some(onode), doubts: Vec::new(), more_doubts: 0 };
+                if !choice.whole {
+                    self.grow(&mut found)?;
+                }
                 self.hand_over(found, choice, to, told)?;
             }
         }
@@ -215,54 +230,69 @@ impl Salvage {
     }
 
     fn found(&self, number: u64, told: &mut Salvaged) -> Result<Found> {
-        let end = self.end_of(number)?;
-        let name = self.index.name(number)?;
-        let winner = match &name {
+        let named = self.index.name(number)?;
+        let winner = match &named {
             Some(name) => self.index.kv.get(Family::Statistics, &[b"n", &name.id.key()[..]].concat())?,
             None => None,
         };
         let has_it = winner.and_then(|winner| of_winner(&winner)).is_some_and(|(_, of)| of == number);
-        let unnamed = || ObjectId::new(0, UNNAMED, format!("object-{number}").as_bytes());
+        let unnamed = || self.unnamed(number);
         let mut doubts = Vec::new();
-        let (id, size) = match name {
-            Some(name) if has_it => (name.id, name.size),
+        let size = named.as_ref().map_or(0, |named| named.size);
+        let id = match named {
+            Some(name) if has_it => name.id,
             Some(name) => {
                 doubts.push(format!("it had the name of {}, which a newer object has", name.id));
-                (unnamed(), name.size)
+                unnamed()?
             }
             None => {
                 doubts.push("its name is lost, and its size: it ends with a whole block".into());
-                (unnamed(), end)
+                unnamed()?
             }
         };
         told.unnamed += u64::from(id.namespace == UNNAMED);
         let head = Head { id, size: size.min(MAX_OBJECT), hint: Hint::default(), attributes: BTreeMap::new() };
-        Ok(Found { number, head, onode: None, doubts, more_doubts: 0 })
+        let mut found = Found { number, head, onode: None, doubts, more_doubts: 0 };
+        self.grow(&mut found)?;
+        Ok(found)
     }
 
-    /// Where the last blob of an object ends, in bytes.
-    fn end_of(&self, number: u64) -> Result<u64> {
-        let (mut from, end, mut last) = (0, span_keys(number + 1, 0).0, 0);
-        // The last span with a piece: spans are looked up by halves.
-        let mut step = 1u64 << 22;
-        let any = |from: u64| {
-            let pairs = self.index.kv.pairs(Family::Zones, &span_keys(number, from).0, Some(&end), 1)?;
-            Ok::<_, imbrex_device::Error>(pairs.first().and_then(|(key, _)| of_key(key)).map(|(_, span)| span))
-        };
-        while step > 0 {
-            match any(from + step)? {
-                Some(found) => from = found,
-                None => step /= 2,
-            }
+    /// A name for an object without one, which no other object has: one may come from a salvage before.
+    fn unnamed(&self, number: u64) -> Result<ObjectId> {
+        let mut id = ObjectId::new(0, UNNAMED, format!("object-{number}").as_bytes());
+        let mut more = 0u64;
+        while self.index.kv.get(Family::Statistics, &[b"n", &id.key()[..]].concat())?.is_some() {
+            more += 1;
+            id = ObjectId::new(0, UNNAMED, format!("object-{number}-{more}").as_bytes());
         }
-        let from = any(from)?.unwrap_or(0);
-        let (begin, behind) = span_keys(number, from);
-        self.index.each(Family::Zones, begin, Some(behind), |_, value| {
-            let piece = index::Stored::decode(&value).map(|stored| stored.piece);
-            last = last.max(piece.map_or(0, |piece| piece.offset + u64::from(piece.named)));
-            Ok(true)
-        })?;
-        Ok(last * BLOCK)
+        Ok(id)
+    }
+
+    /// The object gets the size that the newest of its record and its names says, and is longer where blobs that are newer than that end behind it.
+    fn grow(&self, found: &mut Found) -> Result<()> {
+        let named = self.index.name(found.number)?;
+        let (version, next) = found.onode.as_ref().map_or((0, 0), |onode| (onode.version, onode.next_blob));
+        let newer = named.as_ref().filter(|named| found.onode.is_none() || named.version > version);
+        let size = newer.map_or(found.head.size, |named| named.size.min(MAX_OBJECT));
+        if size != found.head.size {
+            found
+                .doubt(format!("its size is that of a header of a run, which is newer than its record ({size} bytes)"));
+            found.head.size = size;
+        }
+        let behind = newer.map_or(next, |named| next.max(named.next_blob));
+        let end = (self.index.end_of(found.number, behind)? * BLOCK).min(MAX_OBJECT);
+        if found.onode.is_some() && self.index.end_of(found.number, next)? > 0 {
+            found.doubt("its record is older than some of its bytes: they are those of the newest blobs".into());
+        }
+        if end > size {
+            if found.onode.is_some() || named.is_some() {
+                found.doubt(format!(
+                    "bytes were written behind its size of {size}, which is older: it ends with a whole block, at {end}"
+                ));
+            }
+            found.head.size = end;
+        }
+        Ok(())
     }
 
     fn hand_over(&self, mut found: Found, choice: Choice, to: &mut dyn Taker, told: &mut Salvaged) -> Result<()> {
@@ -325,6 +355,10 @@ impl Salvage {
                 ));
                 reader.of_runs(found.number, span)
             }
+            // What is behind the end of the record is newer than it.
+            None if !choice.whole && span * SPAN * BLOCK >= onode.size => {
+                reader.of_extents(found.number, span, &[], newer)
+            }
             // The record is lost, or the bytes were deleted and are there still.
             None if !choice.whole => {
                 found.doubt(format!(
@@ -353,6 +387,10 @@ impl Salvage {
         })?;
         if pairs.is_empty() { Ok(()) } else { to.omap(pairs) }
     }
+}
+
+fn of_pair(key: &[u8], value: &[u8]) -> Option<(ObjectId, Onode)> {
+    ObjectId::of_key(key).zip(Onode::decode(value))
 }
 
 fn winner(version: u64, number: u64) -> Vec<u8> {

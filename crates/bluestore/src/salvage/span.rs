@@ -91,7 +91,7 @@ impl Reader<'_> {
             };
             named[extent.at as usize..extent.end() as usize].fill(true);
             let home = self.home(extent.blob, onode, span)?;
-            for home in home {
+            if let Some(home) = home {
                 self.stored(extent.blob.onode, home, |stored| {
                     if stored.piece.blob == extent.blob {
                         add(stored, &mut all);
@@ -109,22 +109,15 @@ impl Reader<'_> {
         self.read(&all, &named)
     }
 
-    /// Spans in which a blob may be: its own record says it. Else it is that of its extent, or any that its object has, if another object names it.
-    fn home(&self, blob: BlobId, onode: u64, span: u64) -> Result<Vec<u64>> {
+    /// The span in which a blob is: its own record says it. Else it is that of its extent, or one that its object has, if another object names it.
+    fn home(&self, blob: BlobId, onode: u64, span: u64) -> Result<Option<u64>> {
         if let Some(record) = self.index.kv.get(Family::Blobs, &blob.key())?.and_then(|record| Blob::decode(&record)) {
-            return Ok(vec![record.offset / SPAN]);
+            return Ok(Some(record.offset / SPAN));
         }
         if blob.onode == onode {
-            return Ok(vec![span]);
+            return Ok(Some(span));
         }
-        let (from, to) = (span_keys(blob.onode, 0).0, span_keys(blob.onode + 1, 0).0);
-        let mut found = None;
-        self.index.each(Family::Zones, from, Some(to), |_, value| {
-            let piece = Stored::decode(&value).map(|stored| stored.piece).filter(|piece| piece.blob == blob);
-            found = piece.map(|piece| piece.offset / SPAN);
-            Ok(found.is_none())
-        })?;
-        Ok(found.into_iter().collect())
+        self.index.home_of(blob)
     }
 
     /// A span of an object of which no record tells: the newest blob counts.

@@ -4,6 +4,7 @@
 //! which name the volume and their place. Where a header is damaged the walk goes on with the next one that it finds.
 
 use crate::blob::BLOCK;
+use crate::in_place;
 use crate::run::{LONGEST, RunHeader};
 use crate::write::KIND;
 use imbrex_device::{AlignedBuf, Cause, Fault, Result, Tag, Written, Zone, ZoneId, ZoneState, ZonedDevice, report_all};
@@ -38,6 +39,8 @@ pub struct Walked {
     pub runs: u64,
     /// Places at which such a header is damaged, as far as others stand behind it.
     pub damaged_runs: u64,
+    /// Zones of a store in place. They have no runs, and are none of those above.
+    pub in_place: u64,
 }
 
 /// Reads whole blocks of a zone. `None`: they cannot be read.
@@ -84,15 +87,15 @@ fn front(device: &dyn ZonedDevice, zone: Zone) -> Result<Option<Front>> {
     Ok(Some(Front { zone, header, run }))
 }
 
-/// Walks over the runs of a volume: the one that is asked for, or the one that was written to last. `each` gets each header with the mount of its zone, where that is
-/// known, the block where its data begin, and the block where the zone ends. `progress`: zones, and of how many.
+/// Walks over the runs of a volume: the one that is asked for, or the one that was written to last. `each` gets each header with the block where its data begin, and
+/// the block where the zone ends. `progress`: zones, and of how many.
 ///
 /// # Errors
 /// Those of `each`, and of a report of zones. What cannot be read is no error.
 pub(super) fn walk(
     device: &dyn ZonedDevice,
     wanted: Option<[u8; 16]>,
-    each: &mut dyn FnMut(&RunHeader, u32, u64, u64) -> Result<()>,
+    each: &mut dyn FnMut(&RunHeader, u64, u64) -> Result<()>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Walked> {
     let mut fronts = Vec::new();
@@ -102,12 +105,13 @@ pub(super) fn walk(
     let ours = |front: &&Front| front.header.as_ref().is_some_and(|header| header.kind == KIND);
     let is_sure =
         |front: &&Front| front.run.is_some() && front.run == front.header.as_ref().map(|header| header.volume);
+    let in_place = |front: &&Front| front.header.as_ref().is_some_and(|header| header.kind == in_place::KIND);
     let newest = |all: &mut dyn Iterator<Item = &Front>| {
         let all = all.filter_map(|front| front.header.as_ref());
         all.max_by_key(|header| header.created).map(|header| header.volume)
     };
     let volume = wanted
-        .or_else(|| newest(&mut fronts.iter().filter(ours).filter(is_sure)))
+        .or_else(|| newest(&mut fronts.iter().filter(|front| in_place(front) || ours(front) && is_sure(front))))
         .or_else(|| fronts.iter().find_map(|front| front.run))
         .or_else(|| newest(&mut fronts.iter().filter(ours)));
     let Some(volume) = volume else { return Ok(Walked::default()) };
@@ -116,16 +120,17 @@ pub(super) fn walk(
     let owners: BTreeSet<u8> = sure.filter_map(|front| Some(front.header.as_ref()?.owner)).collect();
     let others: BTreeSet<[u8; 16]> = fronts.iter().filter_map(|front| front.run).filter(|of| *of != volume).collect();
     let mut walked = Walked { volume, others: others.into_iter().collect(), ..Walked::default() };
+    walked.in_place = fronts.iter().filter(in_place).filter(of_volume).count() as u64;
     let all = fronts.len() as u64;
     for (n, front) in fronts.iter().enumerate() {
         let owned = |header: &ZoneHeader| owners.is_empty() || owners.contains(&header.owner);
-        let (mount, life) = match &front.header {
+        let life = match &front.header {
             Some(header) if header.kind != KIND || header.volume != volume || !owned(header) => continue,
-            Some(header) => (header.mount, Some(header.life)),
-            None => (0, None),
+            Some(header) => Some(header.life),
+            None => None,
         };
         let mut zone = ZoneWalk { device, volume, zone: front.zone, life, runs: 0, damaged: 0 };
-        zone.walk(&mut |header, data, end| each(header, mount, data, end))?;
+        zone.walk(each)?;
         if life.is_some() || zone.runs > 0 {
             walked.zones += 1;
             walked.damaged_zones += u64::from(life.is_none());
