@@ -57,6 +57,19 @@ struct Group {
     sums: Sums,
 }
 
+impl Group {
+    /// So many blocks more live in a zone of which this is known now.
+    fn adds(&mut self, zone: u32, now: Zone, blocks: u64) {
+        let entry = self.zones.entry(zone).or_insert(now);
+        if entry.life != now.life {
+            // It was freed and leased again since the group began.
+            *entry = now;
+        }
+        entry.live += blocks;
+        self.changed.insert(zone);
+    }
+}
+
 /// What a group has written for its data.
 struct GroupData {
     placed: Vec<Placed>,
@@ -479,13 +492,7 @@ impl Core {
             }
             let [then, now] = [then, now].map(|blob| blob.map_or(0, |(_, live)| u64::from(live)));
             if let Some(z) = state.table.before(place.zone) {
-                let entry = group.zones.entry(place.zone).or_insert(z);
-                if entry.life != z.life {
-                    // It was freed and leased again since the group began.
-                    *entry = z;
-                }
-                entry.live += then;
-                group.changed.insert(place.zone);
+                group.adds(place.zone, z, then);
             }
             state.table.add(place.zone, now);
             if let Some(from) = todo.from {
@@ -575,5 +582,24 @@ fn defer(state: &mut State, group: &mut Group, left: &[Todo], known: &Known) {
             // Nobody needs them any more.
             state.current.delete(Family::Deferred, key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_was_leased_again_while_a_group_was_written_has_its_new_life() {
+        let old = Zone { life: 1, ..Zone::default() };
+        let (zones, changed) = (BTreeMap::from([(7, old), (8, Zone { live: 5, ..old })]), BTreeSet::new());
+        let mut group = Group { number: 1, fresh: Vec::new(), promised: 0, zones, changed, sums: Sums::default() };
+        for (zone, life) in [(7, 2), (8, 1), (9, 3)] {
+            group.adds(zone, Zone { life, ..Zone::default() }, 10);
+            group.adds(zone, Zone { life, ..Zone::default() }, 20);
+        }
+        let known: Vec<_> = group.zones.iter().map(|(zone, z)| (*zone, z.life, z.live)).collect();
+        assert_eq!(known, [(7, 2, 30), (8, 1, 35), (9, 3, 30)]);
+        assert_eq!(group.changed, BTreeSet::from([7, 8, 9]));
     }
 }
