@@ -36,6 +36,11 @@ impl BlueStore {
         self.core().state().version.wrapping_add(self.core().reads.load(Ordering::Relaxed))
     }
 
+    /// Whether somebody waits for a read or a commit now. On a busy drive nothing may come of these for a while, and [`BlueStore::activity`] rests.
+    pub fn is_waited_for(&self) -> bool {
+        self.core().waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// How far scrubbing is.
     pub fn scrubbed(&self) -> Scrub {
         self.core().scrubbed()

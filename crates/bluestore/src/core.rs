@@ -29,7 +29,7 @@ use imbrex_zones::clean::{Cleaner, Goal, Load, Waits};
 use imbrex_zones::helpers::Helpers;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -262,6 +262,8 @@ pub(crate) struct Core {
     pub cleaner: Cleaner,
     /// What users wait for, and which of it cleaning touched.
     load: Load,
+    /// How many wait for something now.
+    pub waiting: AtomicU64,
     pub cleaning: Mutex<Memory>,
     /// Threads that help those who read.
     pub helpers: Helpers,
@@ -277,6 +279,22 @@ pub(crate) struct Core {
     pub derived: Mutex<Vec<String>>,
     /// One step of the scrub at a time.
     pub scrubbing: Right,
+}
+
+/// Somebody waits; over when dropped.
+struct WaitsNow<'a>(&'a AtomicU64);
+
+impl WaitsNow<'_> {
+    fn begin(waiting: &AtomicU64) -> WaitsNow<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        WaitsNow(waiting)
+    }
+}
+
+impl Drop for WaitsNow<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The right to prepare; given back when dropped.
@@ -319,6 +337,7 @@ impl Core {
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
             load: Load::default(),
+            waiting: AtomicU64::new(0),
             cleaning: Mutex::default(),
             helpers: Helpers::default(),
             again: Again::after(rounds.again),
@@ -337,7 +356,9 @@ impl Core {
     /// Does what a user waits for. The throttle of the cleaner is told how long it took.
     pub fn measured<T>(&self, what: Waits, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let (begun, began) = (self.load.begun(), Instant::now());
+        let waits = WaitsNow::begin(&self.waiting);
         let done = work()?;
+        drop(waits);
         self.load.ended(begun, what, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(done)
     }

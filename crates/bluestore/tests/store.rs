@@ -195,6 +195,20 @@ fn groups_of_long_writes_that_follow_each_other_take_one_flush_each() {
 }
 
 #[test]
+fn a_store_knows_that_somebody_waits_although_nothing_comes_of_it() {
+    let (_, drive, store) = new_store(&large(), options());
+    drop(store);
+    let (store, hook) = open_hooked(&drive, Exec::Inline, options()).unwrap();
+    let (told, hears) = mpsc::channel();
+    let of = store.clone();
+    hook.set_outside_gets(0, move || told.send((of.is_waited_for(), of.activity())).unwrap());
+    does(&store, |t| _ = t.write(ALL, &id("a"), 0, &content(4096, 1))).unwrap();
+    assert_eq!(hears.recv(), Ok((true, store.activity())), "while its records are written");
+    assert!(!store.is_waited_for());
+    assert!(store.read(ALL, &id("none"), 0, 1).is_err() && !store.is_waited_for(), "who fails waits no more");
+}
+
+#[test]
 fn a_clone_writes_no_data_and_outlives_what_it_was_made_of() {
     let (emulator, drive, store) = new_store(&large(), options());
     let bytes = content(4 << 20, 3);

@@ -207,7 +207,7 @@ impl ObjectStore {
     /// Does a step of the scrub, if it is its turn. Returns how long that took.
     fn scrub(&self, chores: &mut Chores) -> Option<Duration> {
         let activity = self.store.activity();
-        let quiet = std::mem::replace(&mut chores.activity, activity) == activity;
+        let quiet = std::mem::replace(&mut chores.activity, activity) == activity && !self.store.is_waited_for();
         let (began, now) = (Instant::now(), now());
         let usage = self.store.usage();
         match pace::turn(self.scrub?, now, &self.store.scrubbed(), usage.stored + usage.deferred) {
