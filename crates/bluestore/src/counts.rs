@@ -6,7 +6,7 @@
 
 use crate::blob::BlobId;
 use crate::codec::{Reader, put_ordered, put_varint};
-use crate::keyvalue::{Family, KeyValue};
+use crate::keyvalue::{Family, KeyValue, each};
 use imbrex_device::Result;
 use std::collections::BTreeMap;
 
@@ -92,19 +92,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<CountChange>> {
 
 /// What waits, of which the key-value store knows; `None`: something makes no sense, which a repair passes over.
 pub(crate) fn load(kv: &dyn KeyValue, repair: bool) -> Result<Option<Waiting>> {
-    let (mut waiting, mut next) = (Waiting::default(), Some(Vec::new()));
-    while let Some(from) = next {
-        let pairs = kv.pairs(Family::Counts, &from, None, 4096)?;
-        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-        for (key, value) in pairs {
-            match of_key(&key).zip(decode(&value)) {
-                Some(((id, version), changes)) => waiting.add(id, (version, changes)),
-                None if repair => {}
-                None => return Ok(None),
-            }
+    let (mut waiting, mut sound) = (Waiting::default(), true);
+    each(kv, Family::Counts, |key, value| {
+        match of_key(key).zip(decode(value)) {
+            Some(((id, version), changes)) => waiting.add(id, (version, changes)),
+            None => sound = false,
         }
-    }
-    Ok(Some(waiting))
+        Ok(())
+    })?;
+    Ok((sound || repair).then_some(waiting))
 }
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
 //! Records of zones from those of blobs, when a store is opened to be repaired. What they say is written before anything else: zones without a record are free to be reset once the opening is over.
 
 use crate::blob::{BLOCK, Blob, LOST};
-use crate::keyvalue::{Change, Family, KeyValue};
+use crate::keyvalue::{Change, Family, KeyValue, each};
 use crate::table::{Table, Zone, of_zone_key, zone_key};
 use imbrex_device::{AlignedBuf, Cause, Result, Tag, ZoneId};
 use imbrex_zones::{Tenant, ZoneHeader};
 use std::collections::BTreeMap;
-
-/// Records of a page.
-const PAGE: usize = 4096;
 
 /// Living blocks, by zone and the lower half of a life.
 type Live = BTreeMap<u32, BTreeMap<u32, u64>>;
@@ -17,12 +14,15 @@ type Live = BTreeMap<u32, BTreeMap<u32, u64>>;
 pub(crate) fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<(Table, Vec<String>)> {
     let (mut table, mut derived, mut changes) = (Table::default(), Vec::new(), Vec::new());
     let mut records = BTreeMap::new();
-    each(kv, Family::Zones, |key, value| match of_zone_key(key) {
-        Some(zone) => drop(records.insert(zone, Zone::decode(value))),
-        None => {
-            derived.push("the key of the record of a zone made no sense".into());
-            changes.push(Change::Delete(Family::Zones, key.to_vec()));
+    each(kv, Family::Zones, |key, value| {
+        match of_zone_key(key) {
+            Some(zone) => drop(records.insert(zone, Zone::decode(value))),
+            None => {
+                derived.push("the key of the record of a zone made no sense".into());
+                changes.push(Change::Delete(Family::Zones, key.to_vec()));
+            }
         }
+        Ok(())
     })?;
     let live = live(kv)?;
     live.keys().for_each(|zone| _ = records.entry(*zone).or_insert(None));
@@ -80,6 +80,7 @@ fn live(kv: &dyn KeyValue) -> Result<Live> {
                 *live.entry(place.zone).or_default().entry(place.life).or_default() += u64::from(run.blocks);
             }
         }
+        Ok(())
     })?;
     Ok(live)
 }
@@ -100,14 +101,4 @@ fn derive(tenant: &Tenant, zone: u32, lives: &BTreeMap<u32, u64>) -> Option<Zone
     };
     let live = *lives.get(&(life as u32))?;
     Some(Zone { life, live, ..Zone::default() })
-}
-
-fn each(kv: &dyn KeyValue, family: Family, mut one: impl FnMut(&[u8], &[u8])) -> Result<()> {
-    let mut next = Some(Vec::new());
-    while let Some(from) = next {
-        let pairs = kv.pairs(family, &from, None, PAGE)?;
-        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-        pairs.iter().for_each(|(key, value)| one(key, value));
-    }
-    Ok(())
 }

@@ -5,15 +5,12 @@
 
 use crate::blob::{BLOCK, Blob, LOST};
 use crate::core::CHECK;
-use crate::keyvalue::{Change, Family, KeyValue};
+use crate::keyvalue::{Change, Family, KeyValue, each};
 use crate::space::{Key, RECORD, Space};
 use crate::table::Table;
 use imbrex_device::{Error, Result};
 use imbrex_zones::Tenant;
 use std::collections::BTreeMap;
-
-/// Records of a page.
-const PAGE: usize = 4096;
 
 pub(crate) fn key((zone, n): Key) -> Vec<u8> {
     [zone.to_be_bytes(), n.to_be_bytes()].concat()
@@ -40,17 +37,6 @@ pub(crate) fn change(of: Key, taken: u128) -> Change {
     }
 }
 
-/// Has `one` see all pairs of a family, without what a store has in memory.
-pub(crate) fn each(kv: &dyn KeyValue, family: Family, mut one: impl FnMut(&[u8], &[u8])) -> Result<()> {
-    let mut next = Some(Vec::new());
-    while let Some(from) = next {
-        let pairs = kv.pairs(family, &from, None, PAGE)?;
-        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-        pairs.iter().for_each(|(key, value)| one(key, value));
-    }
-    Ok(())
-}
-
 /// Space with no zones, in units of so many bytes; `None`: zones have too few.
 fn space(unit: u32, zone_bytes: u64) -> Option<Space> {
     let blocks = u32::try_from(zone_bytes / BLOCK).ok()?;
@@ -65,6 +51,7 @@ fn load(kv: &dyn KeyValue, mut space: Space, table: &Table) -> Result<Option<Spa
     let mut sound = true;
     each(kv, Family::Units, |key, value| {
         sound &= of_key(key).zip(decode(value)).is_some_and(|(key, taken)| space.load(key, taken));
+        Ok(())
     })?;
     for (zone, z) in table.iter() {
         space.loaded(zone, z.live);
@@ -102,21 +89,27 @@ impl Found {
 /// Space as the records of blobs have it; and changes that make the freelist so.
 pub(crate) fn derive(kv: &dyn KeyValue, mut space: Space, table: &Table) -> Result<(Space, Vec<Change>)> {
     let mut found = Found::default();
-    each(kv, Family::Blobs, |_, value| Blob::decode(value).iter().for_each(|blob| found.count(blob, space.unit())))?;
+    each(kv, Family::Blobs, |_, value| {
+        Blob::decode(value).iter().for_each(|blob| found.count(blob, space.unit()));
+        Ok(())
+    })?;
     table.iter().for_each(|(zone, _)| space.add(zone));
     // What is no zone of the store, or behind its end, has no room that anybody could get.
     found.records.retain(|key, taken| space.load(*key, *taken));
     table.iter().for_each(|(zone, z)| space.loaded(zone, z.live));
     let mut changes = Vec::new();
     let mut rest = found.records;
-    each(kv, Family::Units, |key, value| match of_key(key) {
-        Some(of) => {
-            let taken = rest.remove(&of).unwrap_or(0);
-            if decode(value) != Some(taken) {
-                changes.push(change(of, taken));
+    each(kv, Family::Units, |key, value| {
+        match of_key(key) {
+            Some(of) => {
+                let taken = rest.remove(&of).unwrap_or(0);
+                if decode(value) != Some(taken) {
+                    changes.push(change(of, taken));
+                }
             }
+            None => changes.push(Change::Delete(Family::Units, key.to_vec())),
         }
-        None => changes.push(Change::Delete(Family::Units, key.to_vec())),
+        Ok(())
     })?;
     changes.extend(rest.into_iter().map(|(of, taken)| change(of, taken)));
     Ok((space, changes))

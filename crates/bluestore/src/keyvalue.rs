@@ -100,3 +100,17 @@ pub trait KeyValue: Send + Sync {
     /// Those of the drive. Nothing more becomes durable then.
     fn sync(&self) -> Result<()>;
 }
+
+/// Records of a page of a pass over a family.
+const PAGE: usize = 4096;
+
+/// Has `one` see all pairs of a family in order, as the key-value store has them: without what a store has in memory.
+pub(crate) fn each(kv: &dyn KeyValue, family: Family, mut one: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    let mut next = Some(Vec::new());
+    while let Some(from) = next {
+        let pairs = kv.pairs(family, &from, None, PAGE)?;
+        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
+        pairs.iter().try_for_each(|(key, value)| one(key, value))?;
+    }
+    Ok(())
+}

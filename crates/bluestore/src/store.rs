@@ -12,7 +12,7 @@ use crate::draft::{Counts, Draft};
 use crate::freelist;
 use crate::fullness::{Fullness, fullness};
 use crate::id::{CollectionId, ObjectId};
-use crate::keyvalue::{Change, Family, KeyValue, Pair};
+use crate::keyvalue::{Change, Family, KeyValue, Pair, each};
 use crate::layout;
 use crate::lock::lock;
 use crate::read::{Page, Stat};
@@ -514,17 +514,14 @@ fn rounds(kv: &dyn KeyValue) -> Result<Rounds> {
 
 /// Zones with data, of which the key-value store knows.
 fn zones(tenant: &Tenant, kv: &dyn KeyValue) -> Result<Table> {
-    let (mut table, mut next) = (Table::default(), Some(Vec::new()));
-    while let Some(from) = next {
-        let pairs = kv.pairs(Family::Zones, &from, None, 4096)?;
-        next = pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-        for (key, value) in pairs {
-            let one = of_zone_key(&key).zip(Zone::decode(&value));
-            let (zone, z) =
-                one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone").checked_by(CHECK))?;
-            tenant.adopt(ZoneId(zone))?;
-            table.insert(zone, z);
-        }
-    }
+    let mut table = Table::default();
+    each(kv, Family::Zones, |key, value| {
+        let one = of_zone_key(key).zip(Zone::decode(value));
+        let (zone, z) =
+            one.ok_or_else(|| Error::corrupt(&tenant.volume().name(), "the record of a zone").checked_by(CHECK))?;
+        tenant.adopt(ZoneId(zone))?;
+        table.insert(zone, z);
+        Ok(())
+    })?;
     Ok(table)
 }
