@@ -79,7 +79,9 @@ impl Core {
         while let Some((first, last)) = rest.first().zip(rest.last()) {
             if !pays || rest.len() < TOGETHER {
                 for n in rest {
-                    all[*n] = self.look_up(&keys[*n])?;
+                    let found = self.in_kv(&keys[*n])?;
+                    self.cache.put(moment, &keys[*n], found.as_ref());
+                    all[*n] = found;
                 }
                 break;
             }
