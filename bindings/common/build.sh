@@ -56,3 +56,21 @@ faulty_library() {
   [ -n "$soname" ] || { echo "build.sh: $faulty has no SONAME, or readelf of binutils is missing" >&2; exit 1; }
   ln -sfn libimbrex_faults.so "$out/faults/$soname"
 }
+
+# Sets `version` to that of RocksDB's headers, of ROCKSDB_INCLUDE where that is set. From 11 on they are C++20.
+rocksdb_version() {
+  if [ ! -e /usr/include/rocksdb/version.h ] && [ -z "${ROCKSDB_INCLUDE:-}" ]; then
+    echo "build.sh: RocksDB's headers are missing; install librocksdb-dev, or set ROCKSDB_INCLUDE to where they are" >&2
+    exit 1
+  fi
+  version=$(echo '#include <rocksdb/version.h>
+ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' ')
+  case $version in
+    [0-9]*.[0-9]*) ;;
+    *)
+      echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
+      exit 1
+      ;;
+  esac
+  [ "${version%%.*}" -lt 11 ] || flags="$flags -std=c++20"
+}

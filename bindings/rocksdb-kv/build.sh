@@ -21,23 +21,10 @@ if [ ! -e "$out/imbrex.h" ]; then
   echo "build.sh: $out has no imbrex.h; run \`make build\` at the top of the repository" >&2
   exit 1
 fi
-if [ ! -e /usr/include/rocksdb/version.h ] && [ -z "${ROCKSDB_INCLUDE:-}" ]; then
-  echo "build.sh: RocksDB's headers are missing; install librocksdb-dev, or set ROCKSDB_INCLUDE to where they are" >&2
-  exit 1
-fi
 include="-I$out -I$here/src -I$rocksdb/src -I$here/../common ${ROCKSDB_INCLUDE:+-isystem $ROCKSDB_INCLUDE}"
 . "$here/../common/build.sh"
 
-version=$(echo '#include <rocksdb/version.h>
-ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' ')
-case $version in
-  [0-9]*.[0-9]*) ;;
-  *)
-    echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
-    exit 1
-    ;;
-esac
-[ "${version%%.*}" -lt 11 ] || flags="$flags -std=c++20"
+rocksdb_version
 
 plugin() {
   plugin=librocksdb_kv_imbrex-$version.so

@@ -22,25 +22,11 @@ if [ ! -e "$out/libimbrex.so" ] || [ ! -e "$out/imbrex.h" ]; then
   echo "build.sh: $out has no libimbrex.so and imbrex.h; run \`make build\` at the top of the repository" >&2
   exit 1
 fi
-if [ ! -e /usr/include/rocksdb/version.h ] && [ -z "${ROCKSDB_INCLUDE:-}" ]; then
-  echo "build.sh: RocksDB's headers are missing; install librocksdb-dev, or set ROCKSDB_INCLUDE to where they are" >&2
-  exit 1
-fi
 include="-I$out -I$here/include -I$here/src -I$here/../common ${ROCKSDB_INCLUDE:+-isystem $ROCKSDB_INCLUDE}"
 . "$here/../common/build.sh"
 
 # The plug-in proper is built for one version of RocksDB and named after it; the loader finds it.
-version=$(echo '#include <rocksdb/version.h>
-ROCKSDB_MAJOR.ROCKSDB_MINOR' | $cxx $include -E -P -x c++ - | tail -1 | tr -d ' ')
-case $version in
-  [0-9]*.[0-9]*) ;;
-  *)
-    echo "build.sh: cannot tell the version of RocksDB's headers (found '$version'); is librocksdb-dev whole?" >&2
-    exit 1
-    ;;
-esac
-# RocksDB's headers are C++20 from 11 on.
-[ "${version%%.*}" -lt 11 ] || flags="$flags -std=c++20"
+rocksdb_version
 
 plugin() {
   plugin=librocksdb_imbrex-$version.so
