@@ -138,7 +138,7 @@ impl Core {
                 drop(leading);
                 // Whoever waits for these groups has its own error.
                 ahead.into_iter().for_each(|(leading, next)| {
-                    _ = self.name(next);
+                    _ = self.keep_written(next);
                     drop(leading);
                 });
                 Ok(())
@@ -225,7 +225,7 @@ impl Core {
         if !may {
             return Ok(None);
         }
-        Ok(Some((leading, self.write(Also::Nothing)?)))
+        Ok(Some((leading, self.write_next(Also::Nothing)?)))
     }
 
     /// Nothing becomes durable from here on.
@@ -281,12 +281,12 @@ impl Core {
 
     /// Returns how many blocks have moved.
     fn commit_one(&self, also: Also) -> Result<u64> {
-        let written = self.write(also)?;
-        self.name(written)
+        let written = self.write_next(also)?;
+        self.keep_written(written)
     }
 
     /// Writes the data of what has gathered, which is a group from here on.
-    fn write(&self, also: Also) -> Result<Written> {
+    fn write_next(&self, also: Also) -> Result<Written> {
         if let Some(error) = &self.state().failed {
             return Err(error.clone());
         }
@@ -310,7 +310,7 @@ impl Core {
     }
 
     /// Flushes the data of a group, and writes the records that name them: it is kept. Returns how many blocks have moved.
-    fn name(&self, Written { mut group, data }: Written) -> Result<u64> {
+    fn keep_written(&self, Written { mut group, data }: Written) -> Result<u64> {
         let kept = self.name_group(&mut group, data);
         kept.inspect_err(|error| self.fail(error, group.number))
     }

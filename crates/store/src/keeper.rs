@@ -78,9 +78,9 @@ impl MetadataIn {
     }
 }
 
-/// Zones that RocksDB needs on a drive of so many: two of its files' journal, and four that these keep; twice what is in memory, a 32nd of the drive at most; a log and the
-/// next one; and for a compaction the tables that it reads and those that it writes. On a larger drive it gets a 64th, so that metadata can grow on a full one. Of active zones a log, tables of each lifetime, the journal and
-/// whatever begins next have one each.
+/// Zones that RocksDB needs on a drive of so many. Its files' journal has two, and keeps four. What is in memory takes its room twice; it is a 32nd of the drive at most. A log and the
+/// next one have one each. A compaction has the tables that it reads and those that it writes. On a larger drive RocksDB gets a 64th, so that metadata can grow on a full one. Of active
+/// zones a log, tables of each lifetime, the journal and whatever begins next have one each.
 fn files_budget(zones: u32) -> Budget {
     Budget { slots: 6, ..imbrex_bluefs::BUDGET.at_least((zones / 64).clamp(LEAST, MOST)) }
 }

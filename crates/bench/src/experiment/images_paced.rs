@@ -164,6 +164,10 @@ fn row(before: Before, rate: f64, run: &Run) -> Result<Row, Stop> {
     };
     row.figures.insert("operations/s that arrive".into(), rate);
     row.figures.insert("part of the time that the drive is busy".into(), seconds / (wall * speed));
+    let time = drive.time();
+    for (cause, seconds) in time.iter().flat_map(|time| &time.by_cause) {
+        row.figures.insert(format!("seconds of {cause}"), seconds.busy());
+    }
     row.figures.insert(MOVED.into(), (store.usage().moved - moved) as f64 / 1e6);
     for (waits, what) in waits.iter().zip(["reads", "writes"]) {
         for (percent, name) in [(50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "longest")] {

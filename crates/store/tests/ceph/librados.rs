@@ -1,7 +1,7 @@
 //! What a client asks an OSD for, at random: of a thin layer over our store that makes of it what an OSD makes, of a model, and of a real OSD (`librados.py`).
 //!
-//! The layer has what matters to a store: a clone for each snapshot that an object was written after, its number and the snapshots it stands for in attributes, an object that is only
-//! a mark where a removed one has clones, and an entry of a log in an omap with each write.
+//! The layer has what matters to a store. An object that is written after a snapshot is cloned first, and attributes say which snapshots the clone stands for. Where a removed object
+//! has clones, another one is left as a mark. Each write adds an entry to a log in an omap.
 
 use crate::{given, new_store};
 use imbrex_bluestore::Compression;
