@@ -285,33 +285,42 @@ fn put(args: &Put) -> Outcome {
         .with_style(bar_style("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}", "{bytes} of {total_bytes}"));
     let copied = copy(&mut from, &store, c, &unfinished, &bar);
     bar.finish_and_clear();
-    let mut end = Transaction::new();
-    if let Err(failure) = copied {
-        end.remove(c, &unfinished);
-        return Err(match store.commit(end) {
-            Ok(()) => failure,
-            Err(other) => failure.and(other.into()),
-        });
-    }
-    if store.stat(c, &object).is_ok() {
-        end.remove(c, &object);
-    }
-    end.rename(c, &unfinished, &object);
-    Ok(store.commit(end)?)
+    let ended = copied.and_then(|mut end| {
+        if store.stat(c, &object).is_ok() {
+            end.remove(c, &object);
+        }
+        end.rename(c, &unfinished, &object);
+        Ok(store.commit(end)?)
+    });
+    let Err(failure) = ended else { return Ok(()) };
+    let mut undo = Transaction::new();
+    undo.remove(c, &unfinished);
+    Err(match store.commit(undo) {
+        Ok(()) => failure,
+        Err(other) => failure.and(other.into()),
+    })
 }
 
-fn copy(from: &mut dyn Read, store: &Store, c: CollectionId, to: &ObjectId, bar: &ProgressBar) -> Outcome {
-    let (mut bytes, mut at) = (Vec::with_capacity(PIECE), 0);
+/// Returns the last piece, which goes with the object's own name: so a header of a run has that name, and a salvage without metadata knows it.
+fn copy(
+    from: &mut dyn Read,
+    store: &Store,
+    c: CollectionId,
+    to: &ObjectId,
+    bar: &ProgressBar,
+) -> Result<Transaction, Failure> {
+    let (mut bytes, mut at, mut piece) = (Vec::with_capacity(PIECE), 0, Transaction::new());
     loop {
         bytes.clear();
         let read = from.take(PIECE as u64).read_to_end(&mut bytes);
         read.map_err(|error| Failure::failed(format!("reading failed ({error}); put it again")))?;
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(piece);
         }
-        let mut piece = Transaction::new();
+        if at > 0 {
+            store.queue(std::mem::take(&mut piece))?;
+        }
         piece.write(c, to, at, &bytes);
-        store.queue(piece)?;
         at += bytes.len() as u64;
         bar.inc(bytes.len() as u64);
     }

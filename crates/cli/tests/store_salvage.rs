@@ -110,6 +110,24 @@ fn a_store_whose_metadata_are_gone_comes_to_a_directory_and_to_another_store() {
 }
 
 #[test]
+fn a_long_object_has_its_name_without_the_metadata() {
+    let (at, long) = (place(), bytes(9_000_001));
+    done(at.run(&["drive", "create", at.drive(), "--profile", "tiny", "--capacity", "96M", "--zone-size", "1M"]));
+    done(at.store("format", &[]));
+    let file = at.file("long", &long);
+    for _ in 0..2 {
+        // The second one replaces the first.
+        done(at.store("put", &["long", &file]));
+    }
+    lose_metadata(&at);
+    let dir = at.host("left");
+    fails(at.store("salvage", &["--to", &dir]), 3);
+    // Its end waits in the metadata until it is packed.
+    let found = content(Path::new(&dir).join("long"));
+    assert!(found.len() >= 8 << 20 && found[..8 << 20] == long[..8 << 20], "{:?}", list(&dir));
+}
+
+#[test]
 fn a_label_is_read_without_the_metadata() {
     let (at, _) = filled();
     says(&done(at.store("label", &["--set", "rack=7", "--set", "who=Ada=B"])), &["rack", "Ada=B", "object store"]);

@@ -1,6 +1,7 @@
 //! Objects from one place to another: out of an open store, and into one.
 
 use crate::engine::Store;
+use imbrex_bluestore::salvage::UNNAMED;
 use imbrex_bluestore::{CollectionId, Head, ObjectId, Pair, Taker, Transaction};
 use imbrex_device::{Code, Error, Result};
 
@@ -229,16 +230,35 @@ impl<'a> Import<'a> {
         self.under.as_mut().ok_or_else(|| Error::refused(Code::InvalidArgument, "", "no object is being imported"))
     }
 
-    /// So many more bytes came for the object.
-    fn count(&mut self, bytes: usize) -> Result<()> {
+    /// So many more bytes come for the object. What came before goes to the store, if that becomes too much. But the last of it goes with the object's own name:
+    /// so a header of a run has that name.
+    fn under_for(&mut self, bytes: usize) -> Result<&mut Under> {
         let store = self.store;
         let under = self.under()?;
-        under.bytes += bytes;
-        if under.bytes >= TOGETHER {
+        if under.bytes > 0 && under.bytes + bytes > TOGETHER {
             under.bytes = 0;
             store.queue(std::mem::take(&mut under.next))?;
         }
-        Ok(())
+        under.bytes += bytes;
+        Ok(under)
+    }
+
+    /// What an object is called here. One of an import that was cut off has no name of its own, and a salvage may have found it.
+    fn name(&self, id: &ObjectId) -> Result<ObjectId> {
+        if id.namespace != UNDER_WAY {
+            return Ok(id.clone());
+        }
+        let mut n = 0u64;
+        loop {
+            let name = format!("import-{:08x}-{n}", id.hash);
+            let id = ObjectId::new(id.pool, UNNAMED, name.as_bytes());
+            let Some(home) = self.store.home(&id)? else { return Ok(id) };
+            match self.store.stat(home, &id) {
+                Err(error) if error.code() == Code::NotFound => return Ok(id),
+                taken => _ = taken?,
+            }
+            n += 1;
+        }
     }
 
     /// The collection of an object, which is made where there is none.
@@ -272,6 +292,7 @@ impl Taker for Import<'_> {
     }
 
     fn begin(&mut self, head: &Head) -> Result<()> {
+        let head = &Head { id: self.name(&head.id)?, ..head.clone() };
         let c = self.home(&head.id)?;
         if !self.replace && self.store.stat(c, &head.id).is_ok() {
             let sentence = format!("{} exists; delete it, or let the import replace what is there", head.id);
@@ -294,22 +315,22 @@ impl Taker for Import<'_> {
     }
 
     fn bytes(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let under = self.under()?;
+        let under = self.under_for(bytes.len())?;
         under.next.write(under.c, &under.temporary, at, bytes);
-        self.count(bytes.len())
+        Ok(())
     }
 
     fn omap_header(&mut self, header: &[u8]) -> Result<()> {
-        let under = self.under()?;
+        let under = self.under_for(header.len())?;
         under.next.omap_header(under.c, &under.temporary, header);
-        self.count(header.len())
+        Ok(())
     }
 
     fn omap(&mut self, pairs: Vec<Pair>) -> Result<()> {
-        let under = self.under()?;
+        let under = self.under_for(pairs.iter().map(|(key, value)| key.len() + value.len() + 64).sum())?;
         let all: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         under.next.omap_set(under.c, &under.temporary, &all);
-        self.count(pairs.iter().map(|(key, value)| key.len() + value.len() + 64).sum())
+        Ok(())
     }
 
     fn again(&mut self) -> Result<()> {

@@ -217,7 +217,9 @@ fn an_import_that_was_cut_off_leaves_no_object_and_is_begun_again() {
     read_stream(&mut &stream[..cut], &mut under_way).unwrap_err();
     let left = Head { id: id("left"), size: 9 << 20, hint: Default::default(), attributes: Default::default() };
     if under_way.begin(&left).is_ok() {
+        // The store gets what came before the last of it.
         under_way.bytes(0, &content(5 << 20, 1)).unwrap();
+        under_way.bytes(5 << 20, &content(1 << 20, 1)).unwrap();
     }
     // The process ends here.
     std::mem::forget(under_way);
@@ -448,6 +450,40 @@ fn without_label_or_metadata_what_is_left_comes() {
             assert_eq!(told.of_runs > 2, metadata == 2, "{told:?}");
             assert_eq!(told.lost, 0);
         }
+    }
+}
+
+#[test]
+fn what_was_imported_has_its_name_without_metadata() {
+    let large =
+        Config { zone_size: 1 << 20, zone_capacity: 1 << 20, capacity: 96 << 20, conventional: 2, ..Config::tiny() };
+    let sizes = [("short", 100_000), ("long", 4 << 20), ("longer", 9 << 20), ("odd", 8_000_001)];
+    let store = open(&drive_on(&large).1);
+    commit(&store, |t| _ = t.create_collection(ALL, 0));
+    for (name, size) in sizes {
+        commit(&store, |t| _ = t.write(ALL, &id(name), 0, &content(size, size as u8)));
+    }
+    let (stream, _) = exported(&store, &Of::All);
+    let (_, drive) = drive_on(&large);
+    let other = open(&drive);
+    assert_eq!(import(&other, &stream, false).unwrap(), 4);
+    // And one that was cut off.
+    let mut cut = Import::new(&other, false).unwrap();
+    cut.begin(&Head { id: id("cut"), size: 9 << 20, hint: Default::default(), attributes: Default::default() })
+        .unwrap();
+    (0..6).for_each(|n| cut.bytes(n << 20, &content(1 << 20, n as u8)).unwrap());
+    std::mem::forget(cut);
+    // What waits in the metadata is lost with them.
+    while other.pack().unwrap() {}
+    drop(other);
+    lose_metadata(&drive);
+    let into = open(&drive_on(&large).1);
+    let (told, ..) = salvaged(&drive, &into);
+    assert_eq!((told.objects, told.lost), (5, 0));
+    let found = Model::of(&into).unwrap().objects.into_keys();
+    assert_eq!(found.filter(|id| id.namespace == b"salvaged" && id.name.starts_with(b"import-")).count(), 1);
+    for (name, size) in sizes {
+        assert!(into.read(ALL, &id(name), 0, 1 << 30).unwrap() == content(size, size as u8), "{name}");
     }
 }
 
