@@ -1,0 +1,128 @@
+# Sourced behind common.sh by scripts that run a monitor and an OSD of Debian's Ceph 16.2 (scripts/ceph-setup), on 127.0.0.1 only.
+#
+# It leaves `ceph`, where that is unpacked, and `work`, a new directory. That and all processes go with the script, however it ends. Where Ceph
+# cannot run here, the script ends with 3 and one line "not run: …". What a script may set before it starts the monitor:
+store=filestore  # what the OSD keeps its objects in: filestore or bluestore
+osd=             # directory of the OSD's data; empty: one in $work
+journal_size=256 # MiB of FileStore's journal, which stands in that directory
+settings=        # more lines of the configuration
+lasts=300        # seconds after which a process of `begins` ends by itself; 0: when the script is gone
+
+cannot() {
+    echo "not run: scripts/$(basename "$0"): $*"
+    exit 3
+}
+ceph=$(scripts/ceph-setup) || {
+    echo "$ceph"
+    exit 3
+}
+libraries=$ceph/usr/lib/x86_64-linux-gnu:$ceph/usr/lib/x86_64-linux-gnu/ceph:$ceph/lib/x86_64-linux-gnu
+work=$(mktemp -d "${TMPDIR:-/tmp}/imbrex-ceph.XXXXXX")
+ours=(env "LD_LIBRARY_PATH=$libraries" "PYTHONPATH=$ceph/usr/lib/python3/dist-packages" "CEPH_CONF=$work/ceph.conf")
+# with COMMAND…: a program of Ceph's, or one that uses its libraries.
+with() { "${ours[@]}" "$@"; }
+with "$ceph/usr/bin/ceph-osd" --version >/dev/null 2>&1 || {
+    rm -rf "$work"
+    cannot "the programs of Ceph do not start here"
+}
+
+# Processes that run, each with a group of its own.
+declare -A running=()
+# begins NAME COMMAND…
+begins() {
+    local name=$1 guard=(setpriv --pdeathsig KILL --)
+    shift
+    [ "$lasts" = 0 ] || guard=(timeout -k 5 "$lasts")
+    "${ours[@]}" setsid "${guard[@]}" "$@" >"$work/log/$name" 2>&1 &
+    running[$name]=$!
+}
+# ends NAME [SIGNAL]
+ends() {
+    [ -n "${running[$1]:-}" ] || return 0
+    kill "-${2:-TERM}" -- "-${running[$1]}" 2>/dev/null || true
+    wait "${running[$1]}" 2>/dev/null || true
+    unset "running[$1]"
+}
+finish() {
+    for name in "${!running[@]}"; do ends "$name" KILL; done
+    ! mountpoint -q "$work/fuse" || umount -l "$work/fuse" || true
+    rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
+
+# until_ SECONDS COMMAND…: waits until it succeeds.
+until_() {
+    local tries=$(($1 * 5))
+    shift
+    for ((; tries > 0; tries--)); do
+        "$@" >/dev/null 2>&1 && return 0
+        sleep 0.2
+    done
+    return 1
+}
+command_() { with timeout 20 /usr/bin/python3 "$ceph/usr/bin/ceph" -c "$work/ceph.conf" "$@"; }
+rados() { with timeout 60 "$ceph/usr/bin/rados" -c "$work/ceph.conf" "$@"; }
+rbd() { with timeout 60 "$ceph/usr/bin/rbd" -c "$work/ceph.conf" "$@"; }
+
+configured() {
+    local port
+    port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    fsid=$(cat /proc/sys/kernel/random/uuid)
+    monitor="[v2:127.0.0.1:$port]"
+    cat >"$work/ceph.conf" <<CONF
+[global]
+fsid = $fsid
+mon_host = v2:127.0.0.1:$port
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_autoscale_mode = off
+mon_allow_pool_size_one = true
+osd_crush_chooseleaf_type = 0
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+ms_bind_ipv6 = false
+run_dir = $work/run
+pid_file = $work/run/\$name.pid
+admin_socket = $work/run/\$name.asok
+log_file = $work/log/\$name.log
+log_to_stderr = false
+keyring = $work/keyring
+plugin_dir = $ceph/usr/lib/x86_64-linux-gnu/ceph
+erasure_code_dir = $ceph/usr/lib/x86_64-linux-gnu/ceph/erasure-code
+osd_class_dir = $ceph/usr/lib/x86_64-linux-gnu/rados-classes
+osd_objectstore = $store
+osd_data = $osd
+osd_journal = $osd/journal
+osd_journal_size = $journal_size
+osd_max_object_name_len = 256
+osd_max_object_namespace_len = 64
+mon_data = $work/mon
+mon_data_avail_crit = 1
+$settings
+CONF
+}
+
+monitor_runs() {
+    osd=${osd:-$work/osd}
+    mkdir -p "$work"/{run,log,mon,fuse} "$osd"
+    configured
+    with "$ceph/usr/bin/ceph-authtool" --create-keyring "$work/keyring" --gen-key -n mon. --cap mon 'allow *'
+    with "$ceph/usr/bin/ceph-authtool" "$work/keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *'
+    with "$ceph/usr/bin/monmaptool" --create --clobber --fsid "$fsid" --addv a "$monitor" "$work/monmap"
+    with "$ceph/usr/bin/ceph-mon" -c "$work/ceph.conf" --mkfs -i a --monmap "$work/monmap" --keyring "$work/keyring"
+    begins mon "$ceph/usr/bin/ceph-mon" -c "$work/ceph.conf" -i a -f
+    local uuid
+    uuid=$(cat /proc/sys/kernel/random/uuid)
+    until_ 20 command_ osd new "$uuid" 0 && with "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i 0 --osd-uuid "$uuid" --mkfs
+}
+is_up() { command_ osd dump | grep -q '^osd.0 up'; }
+osd_runs() {
+    begins osd "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i 0 -f
+    until_ 40 is_up
+}
+# pool NAME GROUPS
+pool() { command_ osd pool create "$1" "$2" "$2" replicated && command_ osd pool set "$1" size 1 --yes-i-really-mean-it; }
