@@ -59,6 +59,8 @@ pub enum FileSystem {
     ZonedXfs,
     /// On a zoned drive.
     F2fs,
+    /// None: a program has the block device of a conventional drive itself.
+    Raw,
 }
 
 impl FileSystem {
@@ -68,15 +70,17 @@ impl FileSystem {
             FileSystem::Xfs | FileSystem::ZonedXfs => "xfs",
             FileSystem::Ext4 => "ext4",
             FileSystem::F2fs => "f2fs",
+            FileSystem::Raw => "block device",
         }
     }
 
     /// What makes it, and the package that has that.
-    fn mkfs(self) -> (&'static str, &'static str) {
+    fn mkfs(self) -> Option<(&'static str, &'static str)> {
         match self {
-            FileSystem::Xfs | FileSystem::ZonedXfs => ("mkfs.xfs", "xfsprogs"),
-            FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
-            FileSystem::F2fs => ("mkfs.f2fs", "f2fs-tools"),
+            FileSystem::Xfs | FileSystem::ZonedXfs => Some(("mkfs.xfs", "xfsprogs")),
+            FileSystem::Ext4 => Some(("mkfs.ext4", "e2fsprogs")),
+            FileSystem::F2fs => Some(("mkfs.f2fs", "f2fs-tools")),
+            FileSystem::Raw => None,
         }
     }
 
@@ -136,6 +140,8 @@ pub struct Setup {
     pub dirty_bytes: u64,
     /// How many of its last commands the drive records; `None`: it records none.
     pub recorded: Option<u32>,
+    /// Whether the kernel tells programs that the drive is a disk. Ceph's stores ask for that.
+    pub rotational: bool,
 }
 
 impl Setup {
@@ -161,6 +167,7 @@ impl Setup {
             cache_bytes: 2 << 30,
             dirty_bytes: (2 << 30) / 5,
             recorded: None,
+            rotational: false,
         }
     }
 
@@ -182,6 +189,7 @@ impl Setup {
             FileSystem::Ext4 => {
                 vec!["-q", "-T", "largefile4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1"]
             }
+            FileSystem::Raw => vec![],
         };
         // A drive of this size at full size has a journal of 1 GiB; 4 MiB is the least that there is.
         let journal = format!("size={}", (1024 / self.scale.max(1)).max(4));
@@ -239,8 +247,8 @@ pub fn check(file_system: FileSystem) -> Result<(), NotRun> {
             return not(format!("needs {device}{from} ({error})"));
         }
     }
-    let (mkfs, package) = file_system.mkfs();
-    for (program, package) in [(mkfs, package), ("losetup", "mount"), ("mount", "mount"), ("setpriv", "util-linux")] {
+    let others = [("losetup", "mount"), ("mount", "mount"), ("setpriv", "util-linux")];
+    for (program, package) in file_system.mkfs().into_iter().chain(others) {
         let there = Command::new(program).arg("-V").stdin(Stdio::null()).output();
         if let Err(error) = there {
             return not(format!("needs {program}, of the package {package} ({error})"));
@@ -327,14 +335,15 @@ impl Baseline {
             self.attached(setup)?.into()
         };
         self.tune(setup, u64::from(config.max_io), &before)?;
-        let (mkfs, _) = setup.file_system.mkfs();
-        // It has the device open, so it must not outlive this process: nobody could take the device away.
-        run(Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", mkfs])
-            .args(setup.mkfs_arguments())
-            .arg(&self.device)
-            .envs(setup.mkfs_environment().iter().copied()))
-        .map_err(|why| format!("{mkfs} failed: {why}"))?;
+        if let Some((mkfs, _)) = setup.file_system.mkfs() {
+            // It has the device open, so it must not outlive this process: nobody could take the device away.
+            run(Command::new("setpriv")
+                .args(["--pdeathsig", "KILL", "--", mkfs])
+                .args(setup.mkfs_arguments())
+                .arg(&self.device)
+                .envs(setup.mkfs_environment().iter().copied()))
+            .map_err(|why| format!("{mkfs} failed: {why}"))?;
+        }
         self.mount()?;
         if setup.directory == Directory::Own {
             fs::create_dir(self.dir()).map_err(|error| format!("{} cannot be made ({error})", self.dir().display()))?;
@@ -403,7 +412,7 @@ impl Baseline {
         let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
         let (queue, bdi) = (format!("/sys/block/{name}/queue"), format!("/sys/class/bdi/{}", number.trim()));
         let shrinks = if setup.mechanics == Mechanics::Scaled { u64::from(setup.scale.max(1)) } else { 1 };
-        let wanted = [
+        let mut wanted = vec![
             (format!("{queue}/scheduler"), "mq-deadline".to_owned(), None),
             (format!("{queue}/nr_requests"), "256".into(), None),
             (format!("{queue}/max_sectors_kb"), (max_io >> 10).max(4).to_string(), None),
@@ -412,6 +421,9 @@ impl Baseline {
             // What is written is bytes; what is put back is the share of the kernel's own limit.
             (format!("{bdi}/max_bytes"), setup.dirty_bytes.to_string(), Some(format!("{bdi}/max_ratio"))),
         ];
+        if setup.rotational {
+            wanted.push((format!("{queue}/rotational"), "1".into(), None));
+        }
         for (path, _, back) in &wanted {
             let path = back.as_ref().unwrap_or(path);
             let now = fs::read_to_string(path).map_err(|error| format!("{path} cannot be read ({error})"))?;
@@ -434,8 +446,11 @@ impl Baseline {
         self.record.work.join(MOUNTED)
     }
 
-    /// Mounts it again after [`Baseline::crash`].
+    /// Mounts it again after [`Baseline::crash`]; nothing where there is no file system.
     pub fn mount(&self) -> Result<(), String> {
+        if self.file_system == FileSystem::Raw {
+            return Ok(());
+        }
         let kind = self.file_system.name();
         let options = if self.mount_options.is_empty() { "defaults" } else { &self.mount_options };
         run(Command::new("mount").args(["-t", kind, "-o", options]).arg(&self.device).arg(self.mounted()))
@@ -496,7 +511,12 @@ impl Baseline {
 
     /// Writes out what the page cache holds, and flushes the drive.
     pub fn settle(&self) -> Result<(), String> {
-        run(Command::new("sync").arg("-f").arg(self.mounted())).map(drop).map_err(|why| format!("sync failed: {why}"))
+        let mut sync = Command::new("sync");
+        match self.file_system {
+            FileSystem::Raw => sync.arg(&self.device),
+            _ => sync.arg("-f").arg(self.mounted()),
+        };
+        run(&mut sync).map(drop).map_err(|why| format!("sync failed: {why}"))
     }
 
     /// From here on is counted: settles, and sets the drive's counters to 0.
@@ -507,7 +527,9 @@ impl Baseline {
 
     /// Unmounts and mounts again: nothing is in the page cache then.
     pub fn remount(&self) -> Result<(), String> {
-        run(Command::new("umount").arg(self.mounted()))?;
+        if self.file_system != FileSystem::Raw {
+            run(Command::new("umount").arg(self.mounted()))?;
+        }
         self.mount()
     }
 

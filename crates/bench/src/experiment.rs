@@ -55,6 +55,7 @@ mod rocks;
 mod running;
 mod sample;
 pub mod sensitivity;
+mod store_ceph;
 mod store_cpu;
 mod store_objects;
 pub mod streams;
@@ -234,6 +235,7 @@ pub const ALL: &[Experiment] = &[
     cache_policy::EXPERIMENT,
     images::EXPERIMENT,
     images_paced::EXPERIMENT,
+    store_ceph::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

@@ -145,7 +145,7 @@ fn drives(options: &Options) -> Result<[Config; 2], Stop> {
 }
 
 /// A disk that is cut into bands, which are overwritten in place.
-fn bands(disk: &Emulator, band: u64) -> Result<Banded, Stop> {
+pub(super) fn bands(disk: &Emulator, band: u64) -> Result<Banded, Stop> {
     let base = || ConventionalZones::new(Arc::new(disk.clone()), None).map_err(why);
     let plan = Layout::plan(base()?.facts().size, BLOCK as u32, band, None)?;
     Banded::format(&base()?, &plan).map_err(why)?;

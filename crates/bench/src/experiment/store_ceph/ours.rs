@@ -1,0 +1,221 @@
+//! Our store on a drive in this process. What an OSD asks its store for in a write is one transaction: the object's bytes and attributes, and a record in the log of its collection, which is trimmed.
+
+use super::super::hosts::Disk;
+use super::super::images::bands;
+use super::super::virtual_clock::why;
+use super::super::{Rule, Run, Stop};
+use super::load::{Job, Loaded, Moment};
+use super::{CAPACITY, Host};
+use crate::process::cpu_seconds;
+use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Survives, Transaction};
+use imbrex_device::{Drive, HeapSurvivor, ZonedDevice};
+use imbrex_emulator::Emulator;
+use imbrex_emulator::time::Pace;
+use imbrex_image::{Image, Images};
+use imbrex_store::{Options, Store};
+use imbrex_zones::VolumeOptions;
+use rand::seq::SliceRandom;
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const MIB: usize = 1 << 20;
+const MEMTABLE: usize = 64 * MIB;
+const SURVIVOR: usize = 3 * MEMTABLE;
+const CACHE: u64 = 512 << 20;
+const POOL: i64 = 7;
+/// A pool has eight collections, as the OSD's has placement groups.
+const BITS: u8 = 3;
+const COLLECTIONS: usize = 1 << BITS;
+/// Records of a log.
+const LOG: u64 = 3000 / COLLECTIONS as u64;
+const BLOCK: u64 = 4096;
+
+/// What a store may have, in words.
+pub(super) fn memory() -> String {
+    format!("memtable {} MiB, cache {} MiB, {} MiB for what is on its way", MEMTABLE / MIB, CACHE >> 20, SURVIVOR / MIB)
+}
+
+pub(super) struct Ours {
+    /// `None`: it could not be opened again.
+    store: Option<Store>,
+    image: Option<Image>,
+    drive: Emulator,
+    device: Arc<dyn ZonedDevice>,
+    survivor: Arc<HeapSurvivor>,
+    /// The next record of each log.
+    logged: [AtomicU64; COLLECTIONS],
+    noise: Vec<u8>,
+}
+
+fn options() -> Options {
+    let metadata = imbrex_kv::Options { memtable_bytes: MEMTABLE, cache_bytes: CACHE, ..imbrex_kv::Options::default() };
+    let volume = VolumeOptions { survivor_bytes: SURVIVOR, ..VolumeOptions::default() };
+    Options { metadata, volume, ..Options::default() }
+}
+
+fn collection(number: usize) -> CollectionId {
+    CollectionId { pool: POOL, seed: number as u32 }
+}
+
+fn object(job: &Job, number: u64) -> (usize, ObjectId) {
+    let id = ObjectId::new(POOL, b"", format!("{}_object{number}", job.prefix).as_bytes());
+    (id.hash as usize % COLLECTIONS, id)
+}
+
+impl Ours {
+    pub(super) fn start(run: &Run, disk: &Disk, in_place: bool) -> Result<Ours, Stop> {
+        let config = disk.config_of(1, Some(CAPACITY), None)?;
+        let drive = Emulator::memory(&config).map_err(why)?;
+        drive.keep_own_time(Pace::Real { speed: run.speed(Rule::Fewer) }).map_err(why)?;
+        let device: Arc<dyn ZonedDevice> = match in_place {
+            true => Arc::new(bands(&drive, config.zone_size)?),
+            false => Arc::new(drive.clone()),
+        };
+        let survivor = Arc::new(HeapSurvivor::default());
+        let handle = Drive { device: device.clone(), survivor: Some(survivor.clone()) };
+        Store::format(&handle, None, false).map_err(why)?;
+        let store = Store::open(handle, options()).map_err(why)?;
+        let mut all = Transaction::new();
+        for number in 0..COLLECTIONS {
+            all.create_collection(collection(number), BITS);
+        }
+        store.commit(all).map_err(why)?;
+        let mut noise = vec![0; 4 * MIB];
+        ChaCha8Rng::seed_from_u64(7).fill_bytes(&mut noise);
+        let logged = [(); COLLECTIONS].map(|()| AtomicU64::new(0));
+        Ok(Ours { store: Some(store), image: None, drive, device, survivor, logged, noise })
+    }
+
+    fn store(&self) -> Result<&Store, Stop> {
+        self.store.as_ref().ok_or_else(|| "there is no store any more".into())
+    }
+
+    /// An object's bytes: those of all, behind its number.
+    fn fill(&self, number: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.noise[..out.len()]);
+        out[..8].copy_from_slice(&number.to_le_bytes());
+    }
+
+    fn write(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
+        let (place, id) = object(job, number);
+        let of = collection(place);
+        self.fill(number, bytes);
+        let mut one = Transaction::new();
+        one.write(of, &id, 0, bytes).set_attributes(of, &id, &[(b"_", &[7; 250]), (b"snapset", &[7; 35])]);
+        let log = ObjectId { hash: place as u32, ..ObjectId::new(POOL, b"log", b"") };
+        let record = self.logged[place].fetch_add(1, Ordering::Relaxed);
+        one.omap_set(of, &log, &[(&record.to_be_bytes(), &[7; 180])]);
+        if let Some(old) = record.checked_sub(LOG) {
+            one.omap_remove(of, &log, &[&old.to_be_bytes()]);
+        }
+        self.store()?.commit(one).map_err(why)
+    }
+
+    fn read(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
+        let (place, id) = object(job, number);
+        let known = self.store()?.stat(collection(place), &id).map_err(why)?.attributes.len();
+        let read = self.store()?.read_into(collection(place), &id, 0, bytes).map_err(why)?;
+        let good = known == 2 && read == bytes.len();
+        match good && bytes[..8] == number.to_le_bytes() && bytes[8..] == self.noise[8..bytes.len()] {
+            true => Ok(()),
+            false => Err("what was written is not there; look into that first".into()),
+        }
+    }
+
+    /// So many threads do this again and again for so many seconds, or until it says that there is no more. Each has a buffer of so many bytes.
+    fn threads(
+        &self,
+        run: &Run,
+        (seconds, at_once, size): (f64, usize, usize),
+        act: impl Fn(&mut ChaCha8Rng, &mut [u8]) -> Result<bool, Stop> + Sync,
+    ) -> Result<Loaded, Stop> {
+        let (before, begun, act, stopped) = (self.now()?, Instant::now(), &act, &run.interrupted);
+        let one = |thread: usize| {
+            let (mut random, mut bytes) = (ChaCha8Rng::seed_from_u64(thread as u64), vec![0; size]);
+            let mut ended = Vec::new();
+            loop {
+                let since = begun.elapsed().as_secs_f64();
+                if stopped.load(Ordering::Relaxed) {
+                    return Err(Stop::Interrupted);
+                }
+                if since >= seconds || !act(&mut random, &mut bytes)? {
+                    return Ok(ended);
+                }
+                let now = begun.elapsed().as_secs_f64();
+                ended.push((now, now - since));
+            }
+        };
+        let ended = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..at_once).map(|thread| scope.spawn(move || one(thread))).collect();
+            threads.into_iter().try_fold(Vec::new(), |mut all, thread| {
+                all.extend(thread.join().map_err(|_| Stop::Failed("a client has panicked".into()))??);
+                Ok::<_, Stop>(all)
+            })
+        })?;
+        let meanwhile = self.now()?.since(&before);
+        let seconds = ended.iter().map(|(at, _)| *at).fold(0.0, f64::max);
+        Ok(Loaded { seconds, operations: ended.len() as u64, ended, meanwhile })
+    }
+}
+
+impl Host for Ours {
+    fn load(&mut self, run: &Run, job: &Job) -> Result<Loaded, Stop> {
+        let mut order: Vec<u64> = (0..job.objects).collect();
+        if !job.writes {
+            order.shuffle(&mut ChaCha8Rng::seed_from_u64(7));
+        }
+        let next = AtomicU64::new(0);
+        self.threads(run, (job.seconds, job.at_once, job.size as usize), |_, bytes| {
+            match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                Some(number) if job.writes => self.write(job, *number, bytes).map(|()| true),
+                Some(number) => self.read(job, *number, bytes).map(|()| true),
+                None => Ok(false),
+            }
+        })
+    }
+
+    fn reopen(&mut self, _: &Run) -> Result<(), Stop> {
+        self.image = None;
+        drop(self.store.take());
+        let handle = Drive { device: self.device.clone(), survivor: Some(self.survivor.clone()) };
+        self.store = Some(Store::open(handle, options()).map_err(why)?);
+        Ok(())
+    }
+
+    fn image(&mut self, run: &Run, bytes: u64) -> Result<(), Stop> {
+        let images = Images::open(BlueStore::clone(self.store()?), ()).map_err(why)?;
+        images.create("disk", bytes).map_err(why)?;
+        let image = images.image("disk", false).map_err(why)?;
+        for at in (0..bytes).step_by(self.noise.len()) {
+            if run.stopped() {
+                return Err(Stop::Interrupted);
+            }
+            image.write(at, &self.noise, Survives::Power).map_err(why)?;
+        }
+        self.image = Some(image);
+        Ok(())
+    }
+
+    fn overwrite(&mut self, run: &Run, seconds: f64, at_once: usize) -> Result<Loaded, Stop> {
+        let image = self.image.as_ref().ok_or("there is no image")?;
+        let blocks = image.size().map_err(why)? / BLOCK;
+        self.threads(run, (seconds, at_once, BLOCK as usize), |random, bytes| {
+            random.fill_bytes(bytes);
+            image.write(random.random_range(0..blocks) * BLOCK, bytes, Survives::Power).map_err(why)?;
+            Ok(true)
+        })
+    }
+
+    fn settle(&mut self) -> Result<(), Stop> {
+        while self.store()?.pack().map_err(why)? {}
+        self.store()?.sync().map_err(why)
+    }
+
+    fn now(&self) -> Result<Moment, Stop> {
+        let processor = cpu_seconds(std::process::id()).unwrap_or(0.0);
+        Ok(Moment::of(self.drive.stats().total, self.drive.time().as_ref(), processor))
+    }
+}

@@ -1,0 +1,188 @@
+//! `imbrex bench run store-ceph`: all four sides, what is left of them when it is stopped, and a machine that cannot have Ceph. `scripts/test-ceph` runs those with a real OSD, where it has unpacked one.
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Place, done, fails, place};
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
+const SIDES: [&str; 4] = ["Ceph's FileStore", "Ceph's BlueStore", "ours in place", "ours on zones"];
+/// How long something may take that takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether there is an OSD to be asked.
+fn ceph() -> bool {
+    let there = std::env::var_os("IMBREX_CEPH_EXPERIMENT").is_some();
+    if !there {
+        println!("not run: scripts/test-ceph sets IMBREX_CEPH_EXPERIMENT where Ceph is unpacked");
+    }
+    there
+}
+
+/// Settings of loop devices concern the whole machine: one test at a time, whoever runs them.
+fn turn() -> File {
+    let turn = std::env::temp_dir().join("imbrex-serve-tests.lock");
+    let turn = File::options().create(true).truncate(false).write(true).open(turn).unwrap();
+    turn.lock().unwrap();
+    turn
+}
+
+/// The experiment in a tree with the scripts, where everything that it makes is in directories of its own.
+fn experiment(at: &Place, only: &[&str]) -> Command {
+    for dir in ["work", "tmp", "tree/build"] {
+        fs::create_dir_all(at.host(dir)).unwrap();
+    }
+    if !Path::new(&at.host("tree/scripts")).exists() {
+        symlink(SCRIPTS, at.host("tree/scripts")).unwrap();
+    }
+    let (out, work, build) = (at.host("out"), at.host("work"), at.host("tree/build"));
+    let mut args = vec!["bench", "run", "store-ceph", "--short", "--force", "--full"];
+    args.extend(["--out", &out, "--work", &work, "--build", &build]);
+    only.iter().for_each(|only| args.extend(["--only", *only]));
+    let mut command = at.command(&args);
+    command.env("TMPDIR", at.host("tmp")).stdin(Stdio::null());
+    command
+}
+
+fn result(at: &Place) -> Value {
+    serde_json::from_str(&fs::read_to_string(at.host("out/result.json")).unwrap()).unwrap()
+}
+
+fn row<'a>(result: &'a Value, name: &str) -> &'a Value {
+    result["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Processes, mounts and loop devices of what runs there.
+fn runs(at: &Place) -> String {
+    let here = at.host("");
+    let here = here.trim_end_matches('/');
+    let of = |command: &mut Command| String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let processes = of(Command::new("pgrep").args(["-a", "-f", &format!("{here}/(tmp|work)/")]));
+    let loops = of(Command::new("losetup").arg("-a"));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let table = mounts.lines().chain(loops.lines()).filter(|line| line.contains(here));
+    processes
+        .lines()
+        .filter(|line| !line.contains("imbrex bench run"))
+        .chain(table)
+        .fold(String::new(), |all, line| format!("{all}{line}\n"))
+}
+
+/// All of it but for processes that were killed a moment ago.
+fn nothing_runs(at: &Place) {
+    let end = Instant::now() + PATIENCE;
+    while !runs(at).is_empty() {
+        assert!(Instant::now() < end, "{}", runs(at));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn nothing_is_left(at: &Place) {
+    assert_eq!(runs(at), "");
+    for dir in ["work", "tmp"] {
+        assert_eq!(fs::read_dir(at.host(dir)).unwrap().count(), 0, "{dir}");
+    }
+}
+
+/// Starts it, and returns when a command line of what it started has these words.
+fn started_until(at: &Place, words: &str) -> Child {
+    let mut child = experiment(at, &["writes of 4 MiB, 1 at once: Ceph's"]).stderr(Stdio::piped()).spawn().unwrap();
+    while !runs(at).contains(words) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before {words} ran");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn each_side_writes_creates_reads_and_has_an_image() {
+    if !ceph() {
+        return;
+    }
+    let (_turn, at) = (turn(), place());
+    let whats = ["writes of 16 KiB, 16 at once", "creates of 4 KiB over", "reads of 16 KiB, 16 at once", "image,"];
+    done(experiment(&at, &whats).output().unwrap());
+    nothing_is_left(&at);
+    let result = result(&at);
+    assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * SIDES.len());
+    assert_eq!(result["ratios"].as_array().unwrap().len(), whats.len() * 4);
+    for row in result["rows"].as_array().unwrap() {
+        let (name, figures) = (row["name"].as_str().unwrap(), &row["figures"]);
+        assert!(row["not_run"].is_null(), "{row}");
+        assert!(figures["operations/s"].as_f64().unwrap() > 0.0, "{row}");
+        if !name.starts_with("image") {
+            assert!(figures["ms, p99"].as_f64().unwrap() >= figures["ms, p50"].as_f64().unwrap(), "{row}");
+        }
+        let (written, read) = (row["bytes_drive"].as_u64().unwrap(), row["bytes_read"].as_u64().unwrap());
+        match name.starts_with("reads") {
+            // Whatever wrote them has been closed: they come from the drive.
+            true => assert!(read >= row["operations"].as_u64().unwrap() * (16 << 10), "{row}"),
+            // A write that is acknowledged is on the drive.
+            false => assert!(written >= row["bytes_user"].as_u64().unwrap(), "{row}"),
+        }
+    }
+    for side in SIDES {
+        let of = |what: &str| row(&result, &format!("{what}: {side}"))["operations"].as_u64().unwrap();
+        assert!(of("reads of 16 KiB, 16 at once") <= of("writes of 16 KiB, 16 at once"), "each is read once");
+    }
+}
+
+#[test]
+fn stopped_at_any_time_it_takes_everything_down() {
+    if !ceph() {
+        return;
+    }
+    let _turn = turn();
+    for (signal, words) in [(Signal::INT, "ceph-load.py"), (Signal::TERM, "ceph-load.py"), (Signal::INT, "--mkfs")] {
+        let at = place();
+        let child = started_until(&at, words);
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+        let sentence = fails(child.wait_with_output().unwrap(), 1);
+        assert!(sentence.contains("interrupted"), "{sentence}");
+        nothing_is_left(&at);
+        assert_eq!(result(&at)["complete"], false);
+    }
+    // Killed, it can undo nothing; its processes end, and the command takes away what they had.
+    let at = place();
+    let mut child = started_until(&at, "ceph-load.py");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while runs(&at).contains("ceph-osd") || runs(&at).contains("ceph-mon") {
+        assert!(Instant::now() < end, "{}", runs(&at));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    done(at.run(&["drive", "detach", "--all"]));
+    nothing_runs(&at);
+}
+
+#[test]
+fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
+    let (_turn, at) = (turn(), place());
+    // All scripts, but for the one that gets Ceph.
+    fs::create_dir_all(at.host("tree/scripts")).unwrap();
+    for name in ["common.sh", "ceph.sh", "ceph-side", "ceph-load.py"] {
+        symlink(format!("{SCRIPTS}/{name}"), at.host(&format!("tree/scripts/{name}"))).unwrap();
+    }
+    let (setup, text) = (at.host("tree/scripts/ceph-setup"), "#!/bin/sh\necho not run: Ceph: it rains\nexit 3\n");
+    fs::write(&setup, text).unwrap();
+    fs::set_permissions(&setup, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    done(experiment(&at, &["writes of 16 KiB, 16 at once"]).output().unwrap());
+    nothing_is_left(&at);
+    let result = result(&at);
+    for side in SIDES {
+        let row = row(&result, &format!("writes of 16 KiB, 16 at once: {side}"));
+        match (side.starts_with("Ceph"), imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Xfs)) {
+            (true, Ok(())) => assert_eq!(row["not_run"], "Ceph: it rains"),
+            (true, Err(why)) => assert_eq!(row["not_run"], why.to_string()),
+            (false, _) => assert!(row["not_run"].is_null() && row["operations"].as_u64().unwrap() > 0, "{row}"),
+        }
+    }
+    assert!(result["ratios"].as_array().unwrap().is_empty());
+}
