@@ -78,6 +78,11 @@ fn commands(wanted: &[Stand], gap: u32) -> (Vec<usize>, Vec<Command>) {
     (order, all)
 }
 
+/// Whole blocks of a drive's longest command.
+fn blocks_of_command(max_io: u32) -> u32 {
+    (max_io / BLOCK as u32).max(1)
+}
+
 impl Command {
     /// Bytes that it reads.
     pub fn len(&self) -> usize {
@@ -145,9 +150,32 @@ impl Core {
         if !self.pin(command.zone, command.life) {
             return Got::Gone;
         }
-        let read = self.read_blocks(command.zone, command.blocks.start, into, cause);
+        let read = self.read_long(command, into, cause);
         self.tenant.unpin(ZoneId(command.zone));
         read.map_or_else(Got::Failed, |()| Got::Bytes)
+    }
+
+    /// Reads what is longer than a disk's commands in several that are there at once. Else others' commands come between them, and the head goes back for each.
+    fn read_long(&self, command: &Command, into: &mut [u8], cause: Cause) -> Result<()> {
+        let volume = self.tenant.volume();
+        let (geometry, first) = (volume.geometry(), command.blocks.start);
+        let longest = blocks_of_command(geometry.max_io);
+        let pieces = command.blocks.len().div_ceil(longest as usize);
+        if pieces < 2 || !volume.is_threaded() || !geometry.rotational {
+            return self.read_blocks(command.zone, first, into, cause);
+        }
+        let left =
+            Mutex::new((first..).step_by(longest as usize).zip(into.chunks_mut((longest * BLOCK as u32) as usize)));
+        let failed = Mutex::new(None);
+        self.helpers.beside(pieces - 1, || {
+            loop {
+                let Some((block, piece)) = lock(&left).next() else { break };
+                if let Err(error) = self.read_blocks(command.zone, block, piece, cause) {
+                    lock(&failed).get_or_insert(error);
+                }
+            }
+        });
+        lock(&failed).take().map_or(Ok(()), Err)
     }
 
     /// Reads blocks of a zone that somebody keeps from being freed.

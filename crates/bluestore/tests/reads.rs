@@ -12,7 +12,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use support::{CACHES, content, format, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
@@ -27,9 +28,22 @@ struct Watched {
     reads: Mutex<Vec<Command>>,
     /// By place; `true`: always, `false`: once.
     bad: Mutex<BTreeMap<u64, bool>>,
+    /// Reads of users that are there, and those that each waits for.
+    meeting: Mutex<(usize, usize)>,
+    met: Condvar,
 }
 
 impl Watched {
+    /// Waits until as many reads have come as are to meet.
+    fn meet(&self) {
+        let mut meeting = self.meeting.lock().unwrap();
+        meeting.0 += 1;
+        self.met.notify_all();
+        let patience = Duration::from_secs(60);
+        let waited = self.met.wait_timeout_while(meeting, patience, |(there, wanted)| there < wanted).unwrap();
+        assert!(!waited.1.timed_out(), "a read waits for one that does not come before it has ended");
+    }
+
     fn is_bad(&self, at: u64, len: usize) -> bool {
         let mut bad = self.bad.lock().unwrap();
         let hit = bad.range(at..at + len as u64).next().map(|(at, always)| (*at, *always));
@@ -56,6 +70,7 @@ impl ZonedDevice for Watched {
     fn read_at(&self, buf: &mut [u8], at: u64, tag: Tag) -> Result<()> {
         if tag.cause == Cause::UserRead {
             self.reads.lock().unwrap().push((buf.as_ptr() as usize, buf.len()));
+            self.meet();
         }
         if self.is_bad(at, buf.len()) {
             return Err(Error::new(&self.drive.name(), Fault::Media { len: 0 }));
@@ -172,7 +187,13 @@ fn new(options: Options, exec: Exec) -> All {
 
 fn on(config: Config, options: Options, exec: Exec) -> All {
     let drive = Emulator::memory(&config).unwrap();
-    let watched = Arc::new(Watched { drive, reads: Mutex::default(), bad: Mutex::default() });
+    let watched = Arc::new(Watched {
+        drive,
+        reads: Mutex::default(),
+        bad: Mutex::default(),
+        meeting: Mutex::default(),
+        met: Condvar::new(),
+    });
     let drive = Drive { device: watched.clone(), survivor: None };
     format(&drive).unwrap();
     let volume = VolumeOptions { exec, survivor_bytes: 64 << 10, ..VolumeOptions::default() };
@@ -258,6 +279,40 @@ fn one_aligned_stretch_is_read_straight_to_where_it_is_wanted() {
     assert_eq!(a.store.read_into(ALL, &id("a"), 0, &mut out).unwrap(), 1 << 20);
     assert!(out[..] == all[..]);
     assert_eq!(a.store.usage().read_again, 1);
+}
+
+#[test]
+fn what_is_longer_than_a_command_of_a_disk_is_there_in_all_its_commands_at_once() {
+    // 65 blocks, of 256.
+    let config = |rotational| Config { max_io: 260 << 10, rotational, ..large() };
+    let all = content(1 << 20, 1);
+    let lens = |blocks: [usize; 4]| blocks.map(|blocks| blocks * BLOCK as usize);
+    let written = |config: Config, exec| {
+        let a = on(config, options(), exec);
+        does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &all));
+        a
+    };
+    let a = written(config(true), Exec::Threads(1));
+    *a.watched.meeting.lock().unwrap() = (0, 4);
+    let mut commands = a.commands("a", 0, &all);
+    commands.sort_unstable();
+    assert_eq!(commands, lens([61, 65, 65, 65]));
+    *a.watched.meeting.lock().unwrap() = (0, 0);
+    // One of them fails: its bytes are read again, each grain alone, and those of the others are not hurt.
+    for always in [false, true] {
+        let at = a.place_of(&all[600 << 10..604 << 10]);
+        a.watched.bad.lock().unwrap().insert(at, always);
+        let read = a.store.read(ALL, &id("a"), 0, 1 << 20);
+        assert_eq!(read.as_ref().map_err(|error| error.code()).err(), always.then_some(Code::Io));
+        assert!(read.is_err() || read.unwrap() == all);
+        assert!(a.store.read(ALL, &id("a"), 0, 600 << 10).unwrap() == all[..600 << 10]);
+        assert_eq!((a.store.usage().read_again, a.store.usage().read_in_vain), (1, u64::from(always)));
+    }
+    // Without threads, and without a head, it is one after the other.
+    for (rotational, exec) in [(true, Exec::Inline), (false, Exec::Threads(1))] {
+        let a = written(config(rotational), exec);
+        assert_eq!(a.commands("a", 0, &all), lens([65, 65, 65, 61]));
+    }
 }
 
 /// Blocks of two objects, one and the other.
