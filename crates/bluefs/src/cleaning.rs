@@ -29,7 +29,7 @@ impl Cleaning {
     /// Of this tenant's zones of so many bytes. The policies of bluefs say when zones are cleaned, so the cleaner's own throttle has nothing to do.
     pub(crate) fn new(tenant: &Tenant, zone: u64) -> Cleaning {
         Cleaning {
-            cleaner: Cleaner::new(tenant, Rules { below: 0, zone, step: u64::MAX }),
+            cleaner: Cleaner::new(tenant, Rules { below: 0, leave: 0, zone, step: u64::MAX }),
             unreadable: Mutex::default(),
             unpaid: AtomicU64::new(0),
             written: AtomicU64::new(0),

@@ -4,7 +4,7 @@
 //! records name the copies. What has changed meanwhile stays as it is, and its copy is dead.
 
 use crate::blob::{BLOCK, Blob, BlobId, Run};
-use crate::cleaning::Resident;
+use crate::cleaning::{Reader, Resident};
 use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
 use crate::keyvalue::Family;
@@ -15,7 +15,7 @@ use crate::table::Zone;
 use imbrex_device::{AlignedBuf, Cause, Error, Result, ZoneId};
 use imbrex_zones::clean::choose::lifetime;
 use imbrex_zones::clean::{Candidate, Chosen, Cleaned, Failed, Goal, Residents, Search, Victim};
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Whether enough is dead of a zone: headers of runs and rests at its end are no gain, since the copies have them, too.
@@ -44,6 +44,10 @@ impl Core {
     /// # Errors
     /// Those of [`Core::keep`], and of a victim where no other gave anything.
     pub fn clean(&self, goal: Goal, most: u64) -> Result<Cleaned> {
+        if lock(&self.cleaning).listed.is_empty() {
+            // The next victims are chosen by what is dead.
+            self.recount()?;
+        }
         let cleaned = self.cleaner.clean(self, goal, most);
         self.tell();
         let cleaned = cleaned?;
@@ -51,17 +55,23 @@ impl Core {
         Ok(cleaned)
     }
 
-    /// Whoever writes while few zones are free cleans ahead. `attended`: somebody cleans in the background.
-    pub fn clean_ahead(&self, attended: bool) -> Result<()> {
+    /// Where nobody cleans in the background, whoever writes does before there is no room.
+    ///
+    /// # Errors
+    /// As [`Core::clean`].
+    pub fn clean_ahead(&self) -> Result<()> {
         // In place nothing has to move.
-        if self.data.unit.is_some() || !self.cleaner.is_due() {
+        if self.options.attended || self.data.unit.is_some() || !self.cleaner.is_due() {
             return Ok(());
         }
-        let cleaned = self.cleaner.clean_ahead(self, attended);
-        self.tell();
-        cleaned?;
-        self.collect();
-        Ok(())
+        match self.clean(Goal::Ahead, self.tenant.volume().least_capacity()) {
+            Err(error) => {
+                self.tenant.volume().check_poison()?;
+                tracing::warn!(%error, "cleaning ahead failed");
+                Ok(())
+            }
+            cleaned => cleaned.map(drop),
+        }
     }
 
     /// Reads what lives of these blobs in a zone, with what is dead between. What cannot be read is left out, and is tried alone later.
@@ -96,13 +106,13 @@ impl Core {
             let mut memory = lock(&self.cleaning);
             memory.listed.clear();
             memory.records.clear();
-            memory.changed = Some(HashSet::new());
+            memory.begins(Reader::Cleaner);
         }
         let found = self.records(&known).and_then(|mut found| self.recount_of(&mut found).map(|()| found));
         let mut found = match found {
             Ok(found) => found,
             Err(error) => {
-                lock(&self.cleaning).changed = None;
+                lock(&self.cleaning).ends(Reader::Cleaner);
                 return Err(error);
             }
         };
@@ -116,7 +126,7 @@ impl Core {
         // Records that the key-value store has otherwise by now, or soon.
         let state = self.state();
         let mut memory = lock(&self.cleaning);
-        let changed = memory.changed.take().unwrap_or_default();
+        let changed = memory.ends(Reader::Cleaner);
         (memory.listed, memory.records) = (listed, found);
         let layers = [&state.current, &state.committing].into_iter().flat_map(|layer| layer.keys(Family::Blobs));
         layers.filter_map(BlobId::of_key).chain(changed).for_each(|id| memory.forget(id));

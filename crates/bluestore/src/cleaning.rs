@@ -10,9 +10,11 @@ pub(crate) const STEP: u64 = 32 << 20;
 /// Shares of the zones that shall be free: a 64th, within bounds.
 const FREE: u32 = 64;
 
-/// How much is cleaned, and when.
-pub(crate) fn rules(zones: u32, zone: u64) -> Rules {
-    Rules { below: (zones / FREE).clamp(2, 16), zone, step: STEP.min(zone) }
+/// How much is cleaned, and when. `leave`: zones that users' bytes leave free. `attended`: somebody cleans in the background, and is to be ahead of those who write. Zones that are kept free are missing
+/// among those that die, so more bytes move.
+pub(crate) fn rules(zones: u32, zone: u64, leave: u32, attended: bool) -> Rules {
+    let below = (zones / FREE).clamp(2, 16);
+    Rules { below: if attended { below } else { below / 2 }, leave, zone, step: STEP.min(zone) }
 }
 
 /// Parts of a blob that live in the victim.
@@ -25,6 +27,14 @@ pub(crate) struct Resident {
 /// Records of blobs. Decoded ones take four times as much memory.
 pub(crate) type Records = BTreeMap<BlobId, Box<[u8]>>;
 
+/// Who reads records while others change them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Cleaner,
+    /// Who makes changes of counts that wait.
+    Recount,
+}
+
 /// What the cleaner keeps in mind.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -34,8 +44,8 @@ pub(crate) struct Memory {
     pub read: BTreeMap<u32, AlignedBuf>,
     /// Records of the blobs that are listed, as the key-value store has them.
     pub records: Records,
-    /// Blobs whose records have changed since somebody began to list them.
-    pub changed: Option<HashSet<BlobId>>,
+    /// Blobs whose records have changed since somebody began to read them.
+    changed: [Option<HashSet<BlobId>>; 2],
     /// Zones whose bytes cannot be read, and their lives.
     pub unread: BTreeSet<(u32, u64)>,
 }
@@ -51,13 +61,26 @@ impl Memory {
     /// The record is about to change in the key-value store.
     pub fn forget(&mut self, id: BlobId) {
         self.records.remove(&id);
-        if let Some(changed) = &mut self.changed {
-            changed.insert(id);
-        }
+        self.changed.iter_mut().flatten().for_each(|changed| _ = changed.insert(id));
+    }
+
+    /// Somebody begins to read records.
+    pub fn begins(&mut self, who: Reader) {
+        self.changed[who as usize] = Some(HashSet::new());
+    }
+
+    /// Returns what has changed since.
+    pub fn ends(&mut self, who: Reader) -> HashSet<BlobId> {
+        self.changed[who as usize].take().unwrap_or_default()
+    }
+
+    /// Whether a record has changed since somebody began to read.
+    pub fn has_changed(&self, who: Reader, id: BlobId) -> bool {
+        self.changed[who as usize].as_ref().is_none_or(|changed| changed.contains(&id))
     }
 
     /// Nobody asks for records now.
     pub fn is_idle(&self) -> bool {
-        self.records.is_empty() && self.changed.is_none()
+        self.records.is_empty() && self.changed.iter().all(Option::is_none)
     }
 }

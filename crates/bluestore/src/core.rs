@@ -27,10 +27,11 @@ use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::{Cleaner, Goal, Load, Waits};
 use imbrex_zones::helpers::Helpers;
+use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How a store works.
@@ -279,6 +280,10 @@ pub(crate) struct Core {
     pub derived: Mutex<Vec<String>>,
     /// One step of the scrub at a time.
     pub scrubbing: Right,
+    /// Who makes changes of counts that wait.
+    pub recounting: Right,
+    /// The thread that cleans in the background.
+    pub maintenance: OnceLock<Arc<Maintenance>>,
 }
 
 /// Somebody waits; over when dropped.
@@ -323,19 +328,21 @@ pub(crate) const ALL: &[u8] = b"all";
 impl Core {
     pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, (state, rounds): (State, Rounds)) -> Core {
         let volume = tenant.volume();
-        let unit = state.space.as_ref().map(Space::unit);
+        let data = Data::new(tenant, state.space.as_ref().map(Space::unit));
+        let (zones, zone, leave) = (volume.geometry().zones, volume.least_capacity(), data.left_to_metadata());
+        let rules = cleaning::rules(zones, zone, leave, options.attended);
         Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
             options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
-            data: Data::new(tenant, unit),
+            data,
             state: Mutex::new(state),
             preparing: Right::default(),
             committing: Right::default(),
             syncing: Right::default(),
             telling: Mutex::default(),
-            cleaner: Cleaner::new(tenant, cleaning::rules(volume.geometry().zones, volume.least_capacity())),
+            cleaner: Cleaner::new(tenant, rules),
             load: Load::default(),
             waiting: AtomicU64::new(0),
             cleaning: Mutex::default(),
@@ -346,6 +353,8 @@ impl Core {
             rounds: Mutex::new(rounds),
             derived: Mutex::default(),
             scrubbing: Right::default(),
+            recounting: Right::default(),
+            maintenance: OnceLock::new(),
         }
     }
 
@@ -376,6 +385,18 @@ impl Core {
             let cleaned = self.clean(Goal::Rest, bytes.min(most))?;
             Ok(cleaned.gained().then_some(cleaned.moved))
         })
+    }
+
+    /// A zone was taken. Whoever cleans in the background begins where few are free, or goes on.
+    pub fn ring(&self) {
+        if self.data.unit.is_none() && self.cleaner.is_due() {
+            self.maintenance.get().into_iter().for_each(|maintenance| maintenance.ring());
+        }
+    }
+
+    /// Whether so few zones are free that whoever cleans in the background does not rest.
+    pub fn is_short_of_zones(&self) -> bool {
+        self.data.unit.is_none() && self.cleaner.is_short()
     }
 
     /// Whether all is durable. To be asked by who has the right to prepare: then it stays so.
@@ -450,16 +471,15 @@ impl Core {
         }
     }
 
-    /// Whether a blob's record would have to be read from the drive.
-    pub fn blob_would_read(&self, id: BlobId) -> bool {
-        let key = id.key();
+    /// Whether a record would have to be read from the drive.
+    pub fn would_read(&self, family: Family, key: &[u8]) -> bool {
         {
             let state = self.state();
-            if state.current.get(Family::Blobs, &key).or_else(|| state.committing.get(Family::Blobs, &key)).is_some() {
+            if state.current.get(family, key).or_else(|| state.committing.get(family, key)).is_some() {
                 return false;
             }
         }
-        !self.cache.has(Family::Blobs, &key) && self.kv.get_would_read(Family::Blobs, &key)
+        !self.cache.has(family, key) && self.kv.get_would_read(family, key)
     }
 
     pub fn blob(&self, id: BlobId) -> Result<Option<Arc<Blob>>> {

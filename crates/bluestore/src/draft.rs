@@ -440,7 +440,7 @@ impl<'a> Draft<'a> {
     fn waits(&mut self, extent: &Extent) -> bool {
         match extent.packed {
             true => self.held(extent.blob).is_err_and(|error| is_of_bytes(&error)),
-            false => self.core.blob_would_read(extent.blob),
+            false => self.core.would_read(Family::Blobs, &extent.blob.key()),
         }
     }
 

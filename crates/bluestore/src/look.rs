@@ -1,13 +1,20 @@
 //! Looking up of decoded records: in the layers of the state, in the [cache](crate::cached), in the key-value store.
 
+use crate::blob::BLOCK;
 use crate::cached::Kept;
 use crate::core::Core;
+use crate::id::CollectionId;
 use crate::keyvalue::Family;
+use crate::onode::{Onode, SPAN, span_key};
+use crate::transaction::{Act, Step};
 use imbrex_device::Result;
+use std::sync::Arc;
 
 /// So many records that are wanted together are read in one pass. A pass begins with a way of a disk's head for each run of the key-value store; of a few records that are asked for one by one, each
 /// finds its block in memory after the first.
 const TOGETHER: usize = 32;
+/// Spans of a write that are looked up ahead: what is longer takes the drive longer than looking them up.
+const SPANS: usize = 16;
 /// Records of a page of such a pass at most.
 const PAGE: usize = 1024;
 
@@ -58,7 +65,41 @@ impl Core {
         found.map(|bytes| self.decoded(key, &bytes)).transpose()
     }
 
-    /// The same of several, whose keys are in order. Where many have to be read and stand side by side, they are read in one pass.
+    /// Has the cache of the key-value store read what a transaction is going to look up. Transactions are prepared one at a time: so they wait for the drive side by side, and do not queue for it.
+    /// What cannot be read fails when it is looked up.
+    pub fn read_ahead_of(&self, steps: &[(CollectionId, Step)]) {
+        if !self.options.attended || self.options.cache == 0 {
+            return;
+        }
+        for (object, act) in steps.iter().filter_map(|(_, step)| match step {
+            Step::Object { object, act } => Some((object.key(), act)),
+            _ => None,
+        }) {
+            let (offset, len) = match act {
+                Act::Write { offset, bytes } => (*offset, bytes.len() as u64),
+                Act::Zero { offset, len } => (*offset, *len),
+                _ => (0, 0),
+            };
+            let end = offset.saturating_add(len).div_ceil(BLOCK).div_ceil(SPAN);
+            // The object's own record has the first span.
+            let spans = (offset / BLOCK / SPAN).max(1)..end;
+            if !spans.is_empty()
+                && let Ok(Some(onode)) = self.look_up_once::<Arc<Onode>>(&object)
+            {
+                spans.take(SPANS).for_each(|span| self.warm(Family::Extents, &span_key(onode.number, span)));
+            } else {
+                self.warm(Family::Onodes, &object);
+            }
+        }
+    }
+
+    fn warm(&self, family: Family, key: &[u8]) {
+        if self.would_read(family, key) {
+            _ = self.kv.get(family, key);
+        }
+    }
+
+    /// [`Core::look_up`] of several, whose keys are in order. Where many have to be read and stand side by side, they are read in one pass.
     ///
     /// # Errors
     /// As [`Core::look_up`].

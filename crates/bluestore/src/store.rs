@@ -23,6 +23,7 @@ use crate::table::{Sums, Table, Zone, of_zone_key};
 use crate::transaction::{Callback, Step, Transaction};
 use imbrex_device::{Code, Error, Fault, Result, Written, Zone as DriveZone, ZoneId};
 use imbrex_zones::clean::{Goal, Waits};
+use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Budget, Tenant};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,30 +190,46 @@ impl BlueStore {
                 return Err(tell(callbacks, error));
             }
         }
-        let ahead = self.0.recount_if_due().and_then(|()| self.0.clean_ahead(self.0.options.attended));
-        if let Err(error) = ahead {
+        if let Err(error) = self.0.recount_if_due().and_then(|()| self.0.clean_ahead()) {
             return Err(tell(callbacks, error));
         }
-        let prepared = self.prepare(&steps, callbacks, Counts::MayWait);
-        let (error, callbacks) = match prepared {
-            Ok(ticket) => return Ok(ticket),
-            Err(failed) => failed,
-        };
-        if error.code() != Code::NoSpace {
-            return Err(tell(callbacks, error));
+        self.0.read_ahead_of(&steps);
+        let mut prepared = self.prepare(&steps, callbacks, Counts::MayWait);
+        for counts in [Counts::MayWait, Counts::AtOnce] {
+            let callbacks = match prepared {
+                Ok(ticket) => return Ok(ticket),
+                Err((error, callbacks)) if error.code() == Code::NoSpace => callbacks,
+                Err((error, callbacks)) => return Err(tell(callbacks, error)),
+            };
+            if let Err(error) = self.make_all_durable(counts) {
+                return Err(tell(callbacks, error));
+            }
+            prepared = self.prepare_again(&steps, callbacks, counts);
         }
-        // What was deleted becomes room when that is durable.
+        prepared.map_err(|(error, callbacks)| tell(callbacks, error))
+    }
+
+    /// What was deleted becomes room when that is durable.
+    fn make_all_durable(&self, counts: Counts) -> Result<()> {
+        if counts == Counts::AtOnce {
+            self.0.recount()?;
+        }
         let group = {
             let mut state = self.0.state();
             state.starved = true;
             state.group
         };
-        if let Err(error) = self.0.recount().and_then(|()| self.0.commit(group)) {
-            return Err(tell(callbacks, error));
-        }
-        // All counts: what it takes away makes room for what it brings.
-        let mut prepared = self.prepare(&steps, callbacks, Counts::AtOnce);
-        // Each time a part of a zone is won, or it ends.
+        self.0.commit(group)
+    }
+
+    /// After there was no room. Each time a part of a zone is won, or it ends. `AtOnce`: what it takes away makes room for what it brings.
+    fn prepare_again(
+        &self,
+        steps: &[(CollectionId, Step)],
+        callbacks: Vec<Callback>,
+        counts: Counts,
+    ) -> Result<Ticket, (Error, Vec<Callback>)> {
+        let mut prepared = self.prepare(steps, callbacks, counts);
         loop {
             let (error, callbacks) = match prepared {
                 Ok(ticket) => return Ok(ticket),
@@ -220,14 +237,12 @@ impl BlueStore {
             };
             // Cleaning makes room for bytes, and none of them fewer.
             if !matches!(error.fault, Fault::NoSpace) {
-                return Err(tell(callbacks, error));
+                return Err((error, callbacks));
             }
             match self.0.clean(Goal::Room, self.0.tenant.volume().least_capacity()) {
-                Ok(cleaned) if cleaned.gained() => {
-                    prepared = self.prepare(&steps, callbacks, Counts::AtOnce);
-                }
-                Ok(_) => return Err(tell(callbacks, error)),
-                Err(error) => return Err(tell(callbacks, error)),
+                Ok(cleaned) if cleaned.gained() => prepared = self.prepare(steps, callbacks, counts),
+                Ok(_) => return Err((error, callbacks)),
+                Err(error) => return Err((error, callbacks)),
             }
         }
     }
@@ -322,6 +337,16 @@ impl BlueStore {
     /// Those of [`BlueStore::wait`].
     pub fn clean_a_step(&self) -> Result<Option<Duration>> {
         self.0.clean_a_step()
+    }
+
+    /// This thread calls [`BlueStore::clean_a_step`]. It is rung for where zones run short.
+    pub fn attended_by(&self, maintenance: Arc<Maintenance>) {
+        _ = self.0.maintenance.set(maintenance);
+    }
+
+    /// Whether so few zones are free that whoever cleans in the background is not to rest, whatever [`BlueStore::clean_a_step`] said.
+    pub fn is_short_of_zones(&self) -> bool {
+        self.0.is_short_of_zones()
     }
 
     pub(crate) fn core(&self) -> &Core {

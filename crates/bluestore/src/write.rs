@@ -191,6 +191,7 @@ impl Core {
             lock(&self.data.open)[stream as usize] = Some(open);
             self.state().table.insert(zone.0, Zone { life, open: true, ..Zone::default() });
             self.count_room();
+            self.ring();
         }
     }
 

@@ -56,8 +56,10 @@ pub(crate) struct Chores {
     looked: Option<Instant>,
     /// What users had done when it looked last.
     activity: u64,
-    /// Nothing is cleaned before; `None`: there was nothing to do.
+    /// Nothing is cleaned before, unless zones run short; `None`: there was nothing to do.
     rests_until: Option<Instant>,
+    /// Nothing is scrubbed before.
+    scrubs_from: Option<Instant>,
 }
 
 impl Engine for ObjectStore {
@@ -130,6 +132,7 @@ impl Engine for ObjectStore {
         let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look, made })?;
         let (scrub, repairs) = (store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, metadata.key_value(), store)?;
+        store.attended_by(start.maintenance);
         Label::begin(&start.tenant, now())?;
         Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
     }
@@ -157,17 +160,21 @@ impl Engine for ObjectStore {
 
     /// Cleans. Now and then it makes durable what nobody waits for, and packs deferred bytes to which nothing came since the last look. Then it scrubs.
     fn chore(&self, chores: &mut Chores) -> Option<Rest> {
-        if chores.rests_until.is_none_or(|until| until <= Instant::now()) {
+        let is_over = |until: Option<Instant>| until.is_none_or(|until| until <= Instant::now());
+        if is_over(chores.rests_until) || self.store.is_short_of_zones() {
             chores.rests_until = self.clean().map(|rest| Instant::now() + rest);
         }
         if chores.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             chores.looked = Some(Instant::now());
             self.look_after(chores)?;
         }
-        let rest = self.scrub(chores).map_or(LOOK, |took| took * pace::REST);
-        let until = chores.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
-        let time = until.map_or(rest, |until| until.min(rest));
-        Some(Rest { time, until_rung: false })
+        if is_over(chores.scrubs_from) {
+            let rest = self.scrub(chores).map_or(LOOK, |took| took * pace::REST);
+            chores.scrubs_from = Some(Instant::now() + rest);
+        }
+        let next = chores.rests_until.into_iter().chain(chores.scrubs_from).min();
+        let time = next.map_or(LOOK, |next| next.saturating_duration_since(Instant::now())).min(LOOK);
+        Some(Rest { time, until_rung: true })
     }
 
     fn close(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `images`: reads and writes of a block image on a host-managed drive, beside a conventional disk with the mechanics of that drive, of which as many bytes are used. On the virtual
 //! clock: the image is used by one thread, one operation after the other, and the disk has as many at once as a row says, in the order that it likes best.
 //!
-//! What is scaled: the number of zones, the drive's cache, and the memory of the store. An operation keeps its size, and the mechanics are real.
+//! What is scaled: the size of zones, the drive's cache, and the memory of the store. Operations and commands keep their size, and the mechanics are real.
 
 use super::hosts::{Disk, conventional_twin};
 pub(super) use super::kv_store::DRIVE;
@@ -128,12 +128,15 @@ fn part(options: &Options, percent: u64) -> u64 {
 fn drives(options: &Options) -> Result<[Config; 2], Stop> {
     let scale = u64::from(options.scale);
     let zones = (bytes(options) / (ZONE / scale)) as u32;
-    let drive = Scaled::drive(options.scale, zones, ZONE / scale, Mechanics::Real)?;
     let disk = Disk::named(DRIVE, Rule::Fewer)?;
+    let mut drive = Scaled::drive(options.scale, zones, ZONE / scale, Mechanics::Real)?;
+    // With shorter commands each of a long read costs a seek, where another client has one between them.
+    drive.max_io = disk.profile.max_io;
     let over = Overrides {
         capacity: Some(drive.capacity),
         zone_size: Some(drive.zone_size),
         write_cache: Some(true),
+        max_io: Some(drive.max_io),
         scale: Some(options.scale),
         mechanics: Mechanics::Scaled,
         ..Overrides::default()

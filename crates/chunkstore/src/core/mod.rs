@@ -309,7 +309,7 @@ impl Core {
         state.learn_sizes();
         let volume = tenant.volume().clone();
         let (below, zone) = (limits.clean_below, limits.zone_bytes);
-        let rules = Rules { below, zone, step: CLEAN_STEP };
+        let rules = Rules { below, leave: 0, zone, step: CLEAN_STEP };
         // Unlike any number of an earlier mount: those counted less.
         let first = volume.mount() << 40;
         let core = Core {

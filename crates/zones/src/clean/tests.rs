@@ -92,7 +92,7 @@ impl Toy {
             next += live;
             zones.push(zone);
         }
-        let cleaner = Cleaner::new(&tenant, Rules { below: 1000, zone: ZONE, step: 4 });
+        let cleaner = Cleaner::new(&tenant, Rules { below: 1000, leave: 0, zone: ZONE, step: 4 });
         (Toy { emulator, tenant, cleaner, state: Mutex::new(state) }, zones)
     }
 
@@ -365,7 +365,7 @@ fn where_copies_find_no_room_other_zones_are_tried_and_then_room_is_wasted() {
 fn at_rest_only_dying_zones_are_emptied_while_enough_are_free() {
     for below in [0, 1000] {
         let (mut toy, zones) = Toy::with(&[2, 10]);
-        let rules = Rules { below, zone: ZONE, step: 4 };
+        let rules = Rules { below, leave: 0, zone: ZONE, step: 4 };
         toy.cleaner = Cleaner::new(&toy.tenant, rules);
         assert_eq!(toy.clean(Goal::Rest), if below == 0 { (0, 0) } else { (2, 1) });
         toy.state().zones.get_mut(&zones[1]).unwrap().dying = true;

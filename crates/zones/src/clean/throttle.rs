@@ -87,6 +87,18 @@ pub fn users_below(below: u32, attended: bool) -> u32 {
     if attended { below.div_ceil(2) } else { below }
 }
 
+/// Which part of a rest is left where so many zones are free: all while few of those that shall be are missing, and none below half of them. Else users would have to clean, all at once.
+fn leisure(free: u32, below: u32) -> f64 {
+    let none = below.div_ceil(2).saturating_sub(1);
+    let (left, all) = (free.saturating_sub(none), below.saturating_sub(none).max(1));
+    (2.0 * f64::from(left) / f64::from(all)).min(1.0)
+}
+
+/// Whether a rest ends, however long it was to be.
+pub fn is_short(free: u32, below: u32) -> bool {
+    leisure(free, below) == 0.0
+}
+
 /// How it goes on after a burst. `before`: the pace that it had.
 pub fn pace(before: Pace, slowdown: f64, seen: &Seen) -> Pace {
     let bytes = |time: Duration| {
@@ -101,11 +113,8 @@ pub fn pace(before: Pace, slowdown: f64, seen: &Seen) -> Pace {
     let worse = |(all, calm): (&Mean, &Mean)| Some(all.of_one()? / calm.of_one()?.max(1.0));
     let strain = seen.all.iter().zip(&seen.calm).filter_map(worse).fold(0.0, f64::max);
     let stretch = if strain > slowdown { before.stretch * 1.5 } else { before.stretch * 0.9 }.clamp(1.0, STRETCH);
-    let rest = match seen.free < users_below(seen.below, true) {
-        // Else users would have to do it, all at once.
-        true => Duration::ZERO,
-        false => seen.took.mul_f64((stretch / (slowdown - 1.0).max(0.01)).min(1e6)).min(LONGEST),
-    };
+    let factor = stretch * leisure(seen.free, seen.below) / (slowdown - 1.0).max(0.01);
+    let rest = seen.took.mul_f64(factor.min(1e6)).min(LONGEST);
     Pace { rest, bytes: bytes(BURST), stretch }
 }
 
@@ -137,8 +146,10 @@ mod tests {
     fn there_is_no_rest_for_nobody_nor_when_zones_run_short() {
         let idle = Seen { all: Default::default(), calm: Default::default(), ..seen(100 * MS, 1 << 20) };
         assert_eq!(pace(Pace::default(), 1.5, &idle), Pace { rest: Duration::ZERO, bytes: 2 << 20, stretch: 1.0 });
-        assert_eq!(pace(Pace::default(), 1.5, &Seen { free: 4, ..seen(100 * MS, 1 << 20) }).rest, Duration::ZERO);
-        assert_ne!(pace(Pace::default(), 1.5, &Seen { free: 5, ..seen(100 * MS, 1 << 20) }).rest, Duration::ZERO);
+        let rest = |free| pace(Pace::default(), 1.5, &Seen { free, ..seen(100 * MS, 1 << 20) }).rest.as_millis();
+        assert_eq!([9, 8, 7, 6, 5, 4].map(rest), [200, 200, 200, 133, 66, 0]);
+        assert_eq!([3, 2, 1].map(|free| is_short(free, 4)), [false, false, true]);
+        assert_eq!([1, 0].map(|free| is_short(free, 2)), [false, true]);
         assert!(is_due(9, 10) && !is_due(10, 10));
         assert_eq!((users_below(10, true), users_below(10, false), users_below(1, true)), (5, 10, 1));
     }

@@ -18,6 +18,8 @@ const MOST_TRIED: usize = 16;
 pub struct Rules {
     /// So many zones shall be free beside the reserve.
     pub below: u32,
+    /// So many more users leave to others.
+    pub leave: u32,
     /// Bytes of a zone.
     pub zone: u64,
     /// Most bytes that are copied before they are made durable and the metadata names them.
@@ -106,12 +108,17 @@ impl Cleaner {
     /// Zones that users may take: those that are free, without the reserve.
     pub fn free(&self) -> u32 {
         let counts = self.tenant.counts();
-        counts.free.saturating_sub(counts.reserve)
+        counts.free.min(counts.reach.saturating_sub(self.rules.leave)).saturating_sub(counts.reserve)
     }
 
     /// Whether fewer zones are free than shall be.
     pub fn is_due(&self) -> bool {
         throttle::is_due(self.free(), self.rules.below)
+    }
+
+    /// Whether so few are free that whoever cleans in the background [no longer rests](throttle::is_short).
+    pub fn is_short(&self) -> bool {
+        throttle::is_short(self.free(), self.rules.below)
     }
 
     /// What came of all calls so far.

@@ -183,7 +183,7 @@ impl Tiny {
             log
         };
         let size = volume.geometry().zone_size;
-        let cleaner = Cleaner::new(&tenant, Rules { below: 0, zone: size, step: size });
+        let cleaner = Cleaner::new(&tenant, Rules { below: 0, leave: 0, zone: size, step: size });
         let options = RecordOptions { gather: 16 << 10, block: BLOCK as usize, zones_at_once: None };
         let zones = Arc::new(RecordWriter::new(&tenant, options));
         let next = state.items.last_key_value().map_or(0, |(id, _)| id + 1).into();
