@@ -15,6 +15,7 @@ use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
+use crate::home::Homes;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::layout::Layout;
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Blobs of fewer bytes go to the key-value store first, and are packed later. A write has one for each span of 256 KiB that it touches, of whole blocks. On a disk that saves a way of its head for each (BlueStore §4.2).
     pub defer_below: u64,
-    /// So many bytes of such writes gather before they are packed.
+    /// So many bytes of such writes gather before they are packed; eight times as many in place, where each goes back to a place of its own: the more there are, the shorter are the ways between them.
     pub pack_from: u64,
     /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,
@@ -68,11 +69,20 @@ pub struct Options {
 
 impl Options {
     /// On a small drive less gathers: the key-value store has to keep it, beside what it has, and writes it more than once.
-    fn on(self, capacity: u64) -> Options {
+    fn on(self, capacity: u64, in_place: bool) -> Options {
         let most = (capacity / 64).max(256 << 10);
         // Blocks that are dead and that nobody knows of.
         let count_from = self.count_from.min((most / BLOCK) as usize);
-        Options { pack_from: self.pack_from.min(most), gather: self.gather.min(2 * most), count_from, ..self }
+        let times = if in_place { IN_PLACE } else { 1 };
+        let pack_from = self.pack_from.saturating_mul(times).min(most);
+        Options { pack_from, gather: self.gather.min(2 * most), count_from, ..self }
+    }
+}
+
+impl Options {
+    /// Bytes that are kept in memory of those that are deferred: all that gather before they are packed, and what comes meanwhile.
+    pub(crate) fn kept(&self) -> u64 {
+        (self.pack_from + self.pack_from.min(16 << 20)).max(1 << 20)
     }
 }
 
@@ -168,6 +178,11 @@ impl Deferred {
         self.others.take_if(|of| *of < group);
     }
 
+    /// Whether groups before this one have deferred any that have no place yet.
+    pub fn has_before(&self, group: u64) -> bool {
+        self.others.is_some() || self.bytes.values().any(|(of, _)| *of < group)
+    }
+
     /// Takes those that groups before this one have deferred, about so many bytes.
     pub fn take(&mut self, group: u64, most: u64) -> Vec<(BlobId, Arc<AlignedBuf>)> {
         let mut taken = 0;
@@ -222,6 +237,8 @@ pub(crate) struct State {
     pub table: Table,
     /// Of a store in place.
     pub space: Option<Space>,
+    /// Where deferred blocks are to go, in a store in place.
+    pub homes: Homes,
     /// Changes of counts that blobs' records do not know of.
     pub counts: Waiting,
     pub room: Room,
@@ -301,6 +318,9 @@ impl Drop for WaitsNow<'_> {
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
+/// In place so many times as many bytes gather before they are packed.
+const IN_PLACE: u64 = 8;
+
 /// Whether the drive does not give bytes, or others than were written.
 pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
@@ -328,7 +348,7 @@ impl Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
-            options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
+            options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity(), unit.is_some()),
             data: Data::new(tenant, unit),
             state: Mutex::new(state),
             preparing: Right::default(),

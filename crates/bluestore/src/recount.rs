@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Records of blobs that one step looks at, some MiB: each step begins with a way of a disk's head for each run of the key-value store.
 const PAGE: usize = 64 << 10;
-const FIRST: BlobId = BlobId { onode: 0, number: 0 };
+pub(crate) const FIRST: BlobId = BlobId { onode: 0, number: 0 };
 
 impl Core {
     /// Makes a part of what waits, where enough does.
@@ -21,6 +21,7 @@ impl Core {
     pub fn recount_if_due(&self) -> Result<()> {
         let due = {
             let mut state = self.state();
+            self.advance(&mut state);
             if state.counts.sweep.is_none() && state.counts.len() >= self.options.count_from.max(1) {
                 state.counts.sweep = Some(FIRST);
             }
