@@ -308,7 +308,7 @@ impl Core {
 
     /// Whether a commit packs what is deferred: up to which group, and about how many bytes.
     fn packs(&self, sums: Sums, state: &mut State) -> Option<(u64, u64)> {
-        if state.space.is_some() {
+        if self.goes_home() {
             return self.packs_in_place(state);
         }
         let more = (sums.deferred.max(0) as u64).saturating_sub(state.unpackable);

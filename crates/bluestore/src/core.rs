@@ -55,6 +55,8 @@ pub struct Options {
     pub max_slowdown: f64,
     /// Bytes of memory for decoded records of objects, extents and blobs.
     pub cache: u64,
+    /// In place: deferred bytes go where the blocks stood that they overwrite, so that objects stay in order. Else they go where there is room, which takes more writes a second.
+    pub home: bool,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
@@ -98,6 +100,7 @@ impl Default for Options {
             full: 95,
             max_slowdown: 1.5,
             cache: 16 << 20,
+            home: true,
             attended: false,
             repair: false,
             layout: Layout::Usual,
@@ -348,7 +351,8 @@ impl Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
-            options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity(), unit.is_some()),
+            options: options
+                .on(u64::from(volume.geometry().zones) * volume.least_capacity(), unit.is_some() && options.home),
             data: Data::new(tenant, unit),
             state: Mutex::new(state),
             preparing: Right::default(),
@@ -367,6 +371,11 @@ impl Core {
             derived: Mutex::default(),
             scrubbing: Right::default(),
         }
+    }
+
+    /// Whether deferred bytes go where the blocks stood that they overwrite.
+    pub fn goes_home(&self) -> bool {
+        self.data.unit.is_some() && self.options.home
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

@@ -554,7 +554,7 @@ impl<'a> Draft<'a> {
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         let state = &mut *state;
-        if state.space.is_some() {
+        if self.core.goes_home() {
             let most = (2 * self.core.options.pack_from / BLOCK).max(64) as usize;
             for (onode, first, blocks) in self.deferred_blocks {
                 state.homes.expect(onode, first..first + u64::from(blocks), group, most);

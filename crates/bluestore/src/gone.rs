@@ -29,7 +29,7 @@ impl Gone {
             blob.name(first, blocks);
             return Ok(());
         }
-        let before: Vec<Run> = core.data.unit.iter().flat_map(|_| blob.living()).collect();
+        let before: Vec<Run> = if core.goes_home() { blob.living().collect() } else { Vec::new() };
         let (dead, known) = blob.unname(first, blocks);
         if !known {
             return Err(core.corrupt("an extent that names a part of a blob that is gone"));

@@ -107,6 +107,53 @@ pub(crate) fn stretches(homes: &[Option<Place>], grain: u32) -> Vec<(u32, Option
     all
 }
 
+/// A part of what is to be packed: blocks of an object, and where these stood.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub onode: u64,
+    pub first: u64,
+    pub home: Option<Place>,
+}
+
+impl Part {
+    /// Where another part stands if the object stands in order, as seen from this one.
+    fn implies(&self, other: &Part) -> Option<Place> {
+        let home = self.home.filter(|_| self.onode == other.onode)?;
+        let ways = i64::try_from(other.first).ok()? - i64::try_from(self.first).ok()?;
+        let block = i64::from(home.block).checked_add(ways)?;
+        Some(Place { block: u32::try_from(block).ok()?, ..home })
+    }
+
+    fn agrees(&self, other: &Part) -> bool {
+        other.home.is_some() && self.implies(other) == other.home
+    }
+}
+
+/// Where parts are to go, which are in the order of objects and blocks; `None`: anywhere.
+///
+/// A way of the head for each is worth it where the object stands in order, so that it stays so. Then its parts have homes as far from one another as they are in the object. Where those
+/// beside a part agree with each other it belongs between them, wherever it was. Of what nothing else tells, most of all that is packed together decides.
+pub(crate) fn wishes(parts: &[Part]) -> Vec<Option<Place>> {
+    let same_zone = |two: &&[Part]| {
+        let zone = |part: &Part| part.home.map(|home| home.zone);
+        two[0].onode == two[1].onode && zone(&two[0]).is_some() && zone(&two[0]) == zone(&two[1])
+    };
+    // An object may go on in another zone.
+    let pairs = || parts.windows(2).filter(same_zone);
+    let in_order = pairs().filter(|two| two[0].agrees(&two[1])).count() * 2 >= pairs().count();
+    let wish = |(n, part): (usize, &Part)| {
+        let beside = |n: Option<usize>| n.and_then(|n| parts.get(n)).filter(|other| other.onode == part.onode);
+        let (left, right) = (beside(n.checked_sub(1)), beside(Some(n + 1)));
+        if left.into_iter().chain(right).any(|other| other.agrees(part)) {
+            return part.home;
+        }
+        let between = left.zip(right).filter(|(left, right)| left.agrees(right));
+        let implied = between.and_then(|(left, _)| left.implies(part));
+        implied.or(part.home.filter(|_| in_order))
+    };
+    parts.iter().enumerate().map(wish).collect()
+}
+
 /// How far a store in place is with packing what has gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -239,6 +286,44 @@ mod tests {
         assert_eq!(stretches(&homes[1..4], 2), [(2, Some(at(1, 5))), (1, Some(at(2, 7)))]);
         assert_eq!(stretches(&[Some(at(1, 5)), Some(at(1, 6)), Some(at(1, 7))], 2), [(3, Some(at(1, 5)))]);
         assert_eq!(stretches(&[], 1), []);
+    }
+
+    #[test]
+    fn parts_go_where_the_object_stands_in_order() {
+        let part = |onode, first, home| Part { onode, first, home };
+        let of = |parts: &[(u64, u64, Option<Place>)]| {
+            wishes(&parts.iter().map(|(onode, first, home)| part(*onode, *first, *home)).collect::<Vec<_>>())
+        };
+        let place = |zone, block| Some(at(zone, block));
+        // One alone.
+        assert_eq!(of(&[(1, 5, place(1, 9))]), [place(1, 9)]);
+        assert_eq!(of(&[]), []);
+        // In order, with one that was elsewhere and one of which nothing is known; and an end of a zone.
+        let parts = [
+            (1, 5, place(1, 105)),
+            (1, 20, place(1, 3)),
+            (1, 30, place(1, 130)),
+            (1, 31, None),
+            (1, 40, place(1, 140)),
+            (1, 50, place(2, 3)),
+            (2, 60, place(2, 13)),
+        ];
+        let expected = [105, 120, 130, 131, 140].map(|block| place(1, block));
+        // Of what stands in one zone most decides where neighbours do not.
+        assert_eq!(of(&parts), [None, expected[1], None, expected[3], None, None, None]);
+        assert_eq!(of(&parts[4..]), [place(1, 140), place(2, 3), place(2, 13)]);
+        let more = [(3, 1, place(1, 1)), (3, 2, place(1, 2)), (3, 3, place(1, 3)), (3, 9, place(1, 9))];
+        let all = of(&[&parts[..], &more[..]].concat());
+        assert_eq!(all[..5], expected);
+        assert_eq!(all[5..], [place(2, 3), place(2, 13), place(1, 1), place(1, 2), place(1, 3), place(1, 9)]);
+        // Written at random: they go together, and nowhere else.
+        let scattered: Vec<_> = (0..9).map(|n| (1, n * 7, place(1, 500 - n as u32))).collect();
+        assert_eq!(of(&scattered), vec![None; 9]);
+        // The same numbers in another object, or in another life of the zone, are no order.
+        assert_eq!(of(&[(1, 5, place(1, 5)), (1, 6, Some(Place { life: 8, ..at(1, 6) }))]), [None, None]);
+        // Before the zone's begin, and behind all.
+        let one = part(1, 9, place(1, 2));
+        assert_eq!([8, 0, u64::MAX].map(|first| one.implies(&part(1, first, None))), [place(1, 1), None, None]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::core::{Core, State, is_of_bytes};
 use crate::data::{Stream, Todo};
-use crate::home::stretches;
+use crate::home::{Part, stretches, wishes};
 use crate::keyvalue::Family;
 use crate::run::RunPiece;
 use imbrex_device::{AlignedBuf, Error, Result};
@@ -59,10 +59,18 @@ impl Core {
         }
         pieces.sort_by_key(|(id, offset, _)| (id.onode, *offset, id.number));
         let mut state = self.state();
+        let (mut parts, mut homes) = (Vec::new(), Vec::new());
         for (id, _, bytes) in pieces {
             let whole = self::todo(id, &all[&id], Stream::Hot, &bytes);
-            todo.extend(whole.into_iter().flat_map(|one| at_home(&mut state, before, one)));
+            whole.into_iter().for_each(|one| {
+                at_home(&mut state, before, one, &mut |part, home| {
+                    parts.push(part);
+                    homes.push(home);
+                })
+            });
         }
+        let wanted = parts.into_iter().zip(wishes(&homes)).map(|(part, wanted)| Todo { wanted, ..part });
+        todo.extend(wanted);
         if !state.deferred.has_before(group) {
             state.homes.forget(group);
         }
@@ -99,18 +107,18 @@ impl Core {
     }
 }
 
-/// A part of a deferred blob, cut where its blocks are to stand in different places.
-fn at_home(state: &mut State, before: u64, one: Todo) -> Vec<Todo> {
+/// Cuts a part of a deferred blob where its blocks stood in different places.
+fn at_home(state: &mut State, before: u64, one: Todo, each: &mut impl FnMut(Todo, Part)) {
     let RunPiece { blob, offset, first, blocks, grain, .. } = one.piece;
-    let (at, mut done, mut parts) = (offset + u64::from(first), 0, Vec::new());
-    for (blocks, wanted) in stretches(&state.homes.find(blob.onode, at, blocks), 1 << grain) {
+    let (at, mut done) = (offset + u64::from(first), 0);
+    for (blocks, home) in stretches(&state.homes.find(blob.onode, at, blocks), 1 << grain) {
         let piece = RunPiece { first: first + done, blocks, ..one.piece };
-        parts.push(Todo { piece, wanted, ..one.clone() });
+        let part = Part { onode: blob.onode, first: at + u64::from(done), home };
+        each(Todo { piece, ..one.clone() }, part);
         done += blocks;
     }
     // What a later group has deferred may have overwritten this, and the count of that waits: then it wants the same place.
     state.homes.packed(blob.onode, at, blocks, before);
-    parts
 }
 
 /// What of a blob needs a place.

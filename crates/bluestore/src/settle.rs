@@ -14,7 +14,7 @@ const PART: u64 = 8;
 impl Core {
     /// Goes on with packing as far as nothing has to be waited for. Counts are made from here on, if they have to be.
     pub fn advance(&self, state: &mut State) -> Must {
-        let Some(space) = &state.space else { return Must::Nothing };
+        let Some(space) = state.space.as_ref().filter(|_| self.goes_home()) else { return Must::Nothing };
         let more = (state.sums.deferred.max(0) as u64).saturating_sub(state.unpackable);
         let now = Now {
             due: more > 0 && more * BLOCK >= self.options.pack_from,

@@ -304,7 +304,7 @@ impl BlueStore {
         if waited > 0 {
             self.0.recount()?;
         }
-        if self.0.data.unit.is_some() && self.0.state().sums.deferred > 0 {
+        if self.0.goes_home() && self.0.state().sums.deferred > 0 {
             // What was overwritten is free when that is durable, and what has overwritten it goes there.
             self.sync()?;
         }
