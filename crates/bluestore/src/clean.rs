@@ -297,7 +297,14 @@ impl Residents for Core {
         let (bytes, sums) = (Arc::new(all), blob.sums());
         copies.extend(read.into_iter().map(|run| {
             let piece = RunPiece::of_blob(*id, blob, run.first, run.blocks);
-            Todo { stream: Stream::Moved, piece, bytes: bytes.clone(), sums: sums.clone(), from: run.place }
+            Todo {
+                stream: Stream::Moved,
+                piece,
+                bytes: bytes.clone(),
+                sums: sums.clone(),
+                from: run.place,
+                wanted: None,
+            }
         }));
         Ok(())
     }

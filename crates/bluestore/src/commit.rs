@@ -16,7 +16,7 @@ use crate::in_place;
 use crate::keyvalue::Family;
 use crate::layer::Layer;
 use crate::lock::lock;
-use crate::pack::{Known, todo, unreadable};
+use crate::pack::{Known, PACKED, todo, unreadable};
 use crate::right::Taken;
 use crate::table::{Sums, Zone, zone_key};
 use imbrex_device::{Code, Error, Result, ZoneId};
@@ -96,8 +96,8 @@ const AHEAD: u64 = 8 << 20;
 /// What a group does beside its own.
 pub(crate) enum Also {
     Nothing,
-    /// Blobs that earlier groups have deferred get places.
-    Pack,
+    /// Blobs that groups up to this one have deferred get places: about so many bytes.
+    Pack(u64, u64),
     /// This moves out of one zone, as far as it still stands there.
     Move(Vec<Todo>),
 }
@@ -108,7 +108,7 @@ impl Core {
     /// # Errors
     /// Those of the drive and of the key-value store: nothing of this store becomes durable any more then.
     pub fn keep(&self, group: u64) -> Result<()> {
-        let kept = self.keep_quietly(group);
+        let kept = self.keep_quietly(group).and_then(|()| self.settle());
         self.tell();
         kept
     }
@@ -156,7 +156,8 @@ impl Core {
             let state = self.state();
             (state.sums.deferred, !state.current.is_empty())
         };
-        let done = if deferred > 0 || gathered { self.commit_one(Also::Pack).map(drop) } else { Ok(()) };
+        let done =
+            if deferred > 0 || gathered { self.commit_one(Also::Pack(u64::MAX, PACKED)).map(drop) } else { Ok(()) };
         drop(leading);
         let kept = self.state().kept;
         // It tells, too.
@@ -218,9 +219,9 @@ impl Core {
         let Some(taken) = self.committing.try_take() else { return Ok(None) };
         let leading = Leading(self, taken);
         let may = {
-            let state = self.state();
+            let mut state = self.state();
             let some = !state.fresh.is_empty() && state.room.gathered * BLOCK <= AHEAD;
-            some && !state.starved && !self.packs(state.sums, &state)
+            some && !state.starved && self.packs(state.sums, &mut state).is_none()
         };
         if !may {
             return Ok(None);
@@ -295,7 +296,9 @@ impl Core {
             _ => None,
         });
         let also = match also {
-            Also::Nothing if self.packs(group.sums, &self.state()) => Also::Pack,
+            Also::Nothing => {
+                self.packs(group.sums, &mut self.state()).map_or(Also::Nothing, |(last, most)| Also::Pack(last, most))
+            }
             also => also,
         };
         let number = group.number;
@@ -303,10 +306,13 @@ impl Core {
         written.inspect_err(|error| self.fail(error, number))
     }
 
-    /// Whether so much is deferred that a commit packs it.
-    fn packs(&self, sums: Sums, state: &State) -> bool {
+    /// Whether a commit packs what is deferred: up to which group, and about how many bytes.
+    fn packs(&self, sums: Sums, state: &mut State) -> Option<(u64, u64)> {
+        if self.goes_home() {
+            return self.packs_in_place(state);
+        }
         let more = (sums.deferred.max(0) as u64).saturating_sub(state.unpackable);
-        more > 0 && more * BLOCK >= self.options.pack_from
+        (more > 0 && more * BLOCK >= self.options.pack_from).then_some((u64::MAX, PACKED))
     }
 
     /// Flushes the data of a group, and writes the records that name them: it is kept. Returns how many blocks have moved.
@@ -345,10 +351,10 @@ impl Core {
         }
         self.give_zones_back(starved);
         let mut todo = self.fresh_of(group)?;
-        let packs = matches!(also, Also::Pack);
+        let packs = matches!(also, Also::Pack(..));
         let (known, unread) = match also {
             Also::Nothing => (Known::new(), false),
-            Also::Pack => self.deferred(group.number, &mut todo)?,
+            Also::Pack(last, most) => self.deferred(group.number, (last, most), &mut todo)?,
             Also::Move(moves) => (self.of_kv(moves, &mut todo)?, false),
         };
         let (placed, left) = if todo.is_empty() { Default::default() } else { self.write_data(group.number, todo)? };
@@ -371,6 +377,7 @@ impl Core {
             if packs {
                 let lacks_room = left.iter().any(|todo| known.contains_key(&todo.piece.blob));
                 state.unpackable = if lacks_room || unread { state.sums.deferred.max(0) as u64 } else { 0 };
+                self.packed_in_place(state);
             }
             let cramped = left.iter().map(|todo| 1 << todo.piece.grain).min().filter(|_| state.space.is_some());
             state.room.cramped = cramped.into_iter().chain(state.room.cramped).min();

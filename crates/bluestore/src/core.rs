@@ -15,6 +15,7 @@ use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
+use crate::home::Homes;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
 use crate::layout::Layout;
@@ -39,7 +40,7 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Blobs of fewer bytes go to the key-value store first, and are packed later. A write has one for each span of 256 KiB that it touches, of whole blocks. On a disk that saves a way of its head for each (BlueStore §4.2).
     pub defer_below: u64,
-    /// So many bytes of such writes gather before they are packed.
+    /// So many bytes of such writes gather before they are packed; eight times as many in place, where each goes back to a place of its own: the more there are, the shorter are the ways between them.
     pub pack_from: u64,
     /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,
@@ -55,6 +56,8 @@ pub struct Options {
     pub max_slowdown: f64,
     /// Bytes of memory for decoded records of objects, extents and blobs.
     pub cache: u64,
+    /// In place: deferred bytes go where the blocks stood that they overwrite, so that objects stay in order. Else they go where there is room, which takes more writes a second.
+    pub home: bool,
     /// Somebody calls [`clean_a_step`](crate::BlueStore::clean_a_step) in the background. Else whoever writes cleans ahead.
     pub attended: bool,
     /// The opening derives records of zones and sums from others where they are missing or make no sense, which takes a pass over all blobs. [`repair`](crate::BlueStore::repair) does the rest.
@@ -69,11 +72,20 @@ pub struct Options {
 
 impl Options {
     /// On a small drive less gathers: the key-value store has to keep it, beside what it has, and writes it more than once.
-    fn on(self, capacity: u64) -> Options {
+    fn on(self, capacity: u64, in_place: bool) -> Options {
         let most = (capacity / 64).max(256 << 10);
         // Blocks that are dead and that nobody knows of.
         let count_from = self.count_from.min((most / BLOCK) as usize);
-        Options { pack_from: self.pack_from.min(most), gather: self.gather.min(2 * most), count_from, ..self }
+        let times = if in_place { IN_PLACE } else { 1 };
+        let pack_from = self.pack_from.saturating_mul(times).min(most);
+        Options { pack_from, gather: self.gather.min(2 * most), count_from, ..self }
+    }
+}
+
+impl Options {
+    /// Bytes that are kept in memory of those that are deferred: all that gather before they are packed, and what comes meanwhile.
+    pub(crate) fn kept(&self) -> u64 {
+        (self.pack_from + self.pack_from.min(16 << 20)).max(1 << 20)
     }
 }
 
@@ -89,6 +101,7 @@ impl Default for Options {
             full: 95,
             max_slowdown: 1.5,
             cache: 16 << 20,
+            home: false,
             attended: false,
             repair: false,
             layout: Layout::Usual,
@@ -169,6 +182,11 @@ impl Deferred {
         self.others.take_if(|of| *of < group);
     }
 
+    /// Whether groups before this one have deferred any that have no place yet.
+    pub fn has_before(&self, group: u64) -> bool {
+        self.others.is_some() || self.bytes.values().any(|(of, _)| *of < group)
+    }
+
     /// Takes those that groups before this one have deferred, about so many bytes.
     pub fn take(&mut self, group: u64, most: u64) -> Vec<(BlobId, Arc<AlignedBuf>)> {
         let mut taken = 0;
@@ -223,6 +241,8 @@ pub(crate) struct State {
     pub table: Table,
     /// Of a store in place.
     pub space: Option<Space>,
+    /// Where deferred blocks are to go, in a store in place.
+    pub homes: Homes,
     /// Changes of counts that blobs' records do not know of.
     pub counts: Waiting,
     pub room: Room,
@@ -306,6 +326,9 @@ impl Drop for WaitsNow<'_> {
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
+/// In place so many times as many bytes gather before they are packed.
+const IN_PLACE: u64 = 8;
+
 /// Whether the drive does not give bytes, or others than were written.
 pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
@@ -335,7 +358,7 @@ impl Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
-            options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
+            options: options.on(u64::from(zones) * zone, data.unit.is_some() && options.home),
             data,
             state: Mutex::new(state),
             preparing: Right::default(),
@@ -356,6 +379,11 @@ impl Core {
             recounting: Right::default(),
             maintenance: OnceLock::new(),
         }
+    }
+
+    /// Whether deferred bytes go where the blocks stood that they overwrite.
+    pub fn goes_home(&self) -> bool {
+        self.data.unit.is_some() && self.options.home
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

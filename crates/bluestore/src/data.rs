@@ -34,6 +34,8 @@ pub(crate) struct Todo {
     pub sums: Arc<[u32]>,
     /// Where it stands now, if it is to be moved.
     pub from: Option<Place>,
+    /// In place: where it is to stand if that is free.
+    pub wanted: Option<Place>,
 }
 
 /// Such blocks that have one.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 const STRETCH: u64 = 16 * SPAN;
 /// A disk reads on for so many blocks in about the time of a way of its head: 1 MiB.
 const A_WAY: u64 = 256;
+/// One record for so many blocks costs a read little. A blob of 256 KiB has 64.
+const A_RECORD: u64 = 8;
 /// Blocks between two that are read in order that cost no way: a header of a run.
 const BETWEEN: u32 = crate::run::LONGEST as u32;
 
@@ -43,7 +45,7 @@ struct Piece {
     place: Place,
 }
 
-/// Whether reading these in order takes a disk more ways than it should.
+/// Whether reading these in order takes a disk more ways than it should, or more records.
 fn is_fragmented(pieces: &[Piece]) -> bool {
     let (mut ways, mut blocks, mut end) = (0, 0, None::<Place>);
     for piece in pieces {
@@ -55,7 +57,7 @@ fn is_fragmented(pieces: &[Piece]) -> bool {
         blocks += u64::from(piece.blocks);
         end = Some(Place { block: piece.place.block + piece.blocks, ..piece.place });
     }
-    ways > 1 + blocks / A_WAY
+    ways > 1 + blocks / A_WAY || pieces.len() as u64 > 1 + blocks / A_RECORD
 }
 
 /// What is to be written together, when it was read.

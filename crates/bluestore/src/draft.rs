@@ -1,10 +1,11 @@
 //! A transaction that is being prepared: what it changes, over what is there. Nothing of it counts before it is published.
 
-use crate::blob::{BLOCK, Blob, BlobId, Place, Run};
+use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::compress::Compression;
 use crate::core::{Core, Fresh, NEXT, State, is_of_bytes};
 use crate::counts::{self, CountChange};
 use crate::data::Stream;
+use crate::gone::Gone;
 use crate::id::{CollectionId, ObjectId, bits_of};
 use crate::keyvalue::{Family, Pair};
 use crate::layer::Layer;
@@ -13,7 +14,6 @@ use crate::names::Name;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
 use crate::transaction::Callback;
-use crate::units::Units;
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,11 +74,11 @@ pub(crate) struct Draft<'a> {
     /// Blobs of which nothing is deferred any more.
     undeferred: Vec<BlobId>,
     fresh: Vec<Fresh>,
-    dead: Vec<(Place, u32)>,
     /// What objects that have changed are called.
     names: Vec<(u64, Name)>,
-    /// Units in which nothing lives any more, with the life of their zone.
-    dead_units: Vec<(Units, u32)>,
+    gone: Gone,
+    /// Blocks of objects that it defers: the object's number, the first, and how many.
+    deferred_blocks: Vec<(u64, u64, u32)>,
     pub sums: Sums,
     /// So many blocks of its blobs stand together at most.
     together: u32,
@@ -107,26 +107,6 @@ fn count(runs: impl Iterator<Item = Run>) -> u32 {
     runs.map(|run| run.blocks).sum()
 }
 
-/// Returns what is dead now and stood on the drive.
-fn count_one(core: &Core, blob: &mut Blob, change: CountChange) -> Result<Vec<(Place, u32)>> {
-    let CountChange { first, blocks, more } = change;
-    if more {
-        blob.name(first, blocks);
-        return Ok(Vec::new());
-    }
-    let (dead, known) = blob.unname(first, blocks);
-    if known { Ok(dead) } else { Err(core.corrupt("an extent that names a part of a blob that is gone")) }
-}
-
-/// Units in which nothing lives any more of a blob of which this has died, in a store in place; with the lives of their zones.
-fn dead_units(core: &Core, blob: &Blob, dead: &[(Place, u32)]) -> Vec<(Units, u32)> {
-    let Some(unit) = core.data.unit else { return Vec::new() };
-    let of = |(place, blocks): &(Place, u32)| {
-        blob.dead_units(unit, *place, *blocks).into_iter().map(|units| (units, place.life)).collect::<Vec<_>>()
-    };
-    dead.iter().flat_map(of).collect()
-}
-
 impl<'a> Draft<'a> {
     /// Whoever calls has the right to prepare.
     pub fn new(core: &'a Core, when: Counts) -> Draft<'a> {
@@ -147,9 +127,9 @@ impl<'a> Draft<'a> {
             deferred: Vec::new(),
             undeferred: Vec::new(),
             fresh: Vec::new(),
-            dead: Vec::new(),
             names: Vec::new(),
-            dead_units: Vec::new(),
+            gone: Gone::default(),
+            deferred_blocks: Vec::new(),
             sums: Sums::default(),
             together: 1,
             brings: false,
@@ -349,14 +329,9 @@ impl<'a> Draft<'a> {
         let deferred = if pending { 0 } else { count(blob.deferred()) };
         let waited = !waiting.is_empty();
         waiting.extend(self.counts.get(&id).into_iter().flatten());
-        let (mut dead, mut units) = (Vec::new(), Vec::new());
-        for change in &waiting {
-            let now = count_one(self.core, &mut blob, *change)?;
-            units.extend(dead_units(self.core, &blob, &now));
-            dead.extend(now);
-        }
-        self.dead.extend(dead);
-        self.dead_units.extend(units);
+        let mut gone = Gone::default();
+        waiting.iter().try_for_each(|change| gone.count(self.core, (id, &mut blob), *change))?;
+        self.gone.extend(gone);
         self.counts.remove(&id);
         if waited {
             self.counted.push(id);
@@ -398,6 +373,7 @@ impl<'a> Draft<'a> {
         self.together = self.together.max(1 << blob.grain());
         if may == May::Wait && (bytes.len() as u64) < self.core.options.defer_below {
             self.layer.put(Family::Deferred, id.key(), bytes.to_vec());
+            self.deferred_blocks.push((id.onode, offset, blob.blocks));
             self.deferred.push((id, Arc::new(bytes)));
         } else {
             let stream = if object.onode.hint.short_lived { Stream::Hot } else { Stream::Cold };
@@ -450,13 +426,11 @@ impl<'a> Draft<'a> {
             self.counts.entry(id).or_default().push(change);
             return Ok(());
         }
-        let core = self.core;
+        let (core, mut gone) = (self.core, Gone::default());
         let held = self.held(id)?;
         held.changed = true;
-        let dead = count_one(core, &mut held.blob, change)?;
-        let units = dead_units(core, &held.blob, &dead);
-        self.dead.extend(dead);
-        self.dead_units.extend(units);
+        gone.count(core, (id, &mut held.blob), change)?;
+        self.gone.extend(gone);
         Ok(())
     }
 
@@ -574,17 +548,24 @@ impl<'a> Draft<'a> {
         state.sums.add(self.sums);
         state.current.absorb(self.layer);
         state.bytes.extend(self.bytes);
-        let most = (2 * self.core.options.pack_from).max(1 << 20);
+        let most = self.core.options.kept();
         self.deferred.into_iter().for_each(|(id, bytes)| state.deferred.keep(id, group, bytes, most));
         self.undeferred.into_iter().for_each(|id| state.deferred.remove(id));
         state.fresh.extend(self.fresh);
         state.callbacks.extend(callbacks);
         let state = &mut *state;
-        for (units, life) in self.dead_units {
+        if self.core.goes_home() {
+            let most = (2 * self.core.options.pack_from / BLOCK).max(64) as usize;
+            for (onode, first, blocks) in self.deferred_blocks {
+                state.homes.expect(onode, first..first + u64::from(blocks), group, most);
+            }
+            self.gone.stood.iter().for_each(|stood| state.homes.died(stood));
+        }
+        for (units, life) in self.gone.units {
             let there = state.table.get(units.zone).is_some_and(|z| z.life as u32 == life);
             state.space.as_mut().filter(|_| there).into_iter().for_each(|space| space.die(units, group));
         }
-        for (place, blocks) in self.dead {
+        for (place, blocks) in self.gone.blocks {
             if state.table.sub(place.zone, place.life, blocks.into()) {
                 self.core.tenant.forget(ZoneId(place.zone), group);
             }

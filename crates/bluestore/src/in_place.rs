@@ -32,7 +32,11 @@ impl Core {
         let (mut placed, mut left, mut bad) = (Vec::new(), Vec::new(), BTreeSet::new());
         while !todo.is_empty() {
             let mut new = Vec::new();
-            for one in std::mem::take(&mut todo) {
+            // What wants a place gets it before others may.
+            let (at_home, others): (Vec<_>, _) =
+                std::mem::take(&mut todo).into_iter().partition(|one| self.take_home(group, one));
+            new.extend(at_home.into_iter().filter_map(|todo| Some(Placed { place: todo.wanted?, todo })));
+            for one in others {
                 self.find_room(group, one, &mut new, &mut left)?;
             }
             for command in commands(new) {
@@ -65,6 +69,16 @@ impl Core {
         self.tenant.volume().check_poison()?;
         let of_zone = is_of_bytes(error) || matches!(error.fault, Fault::ReadOnly | Fault::Io(_));
         if of_zone && !error.is_host_full() { Ok(()) } else { Err(error.clone()) }
+    }
+
+    /// Whether it has the place that it wants from here on: in the same life of a zone, and durably free.
+    fn take_home(&self, group: u64, todo: &Todo) -> bool {
+        let Some(Place { zone, block, life }) = todo.wanted else { return false };
+        let mut state = self.state();
+        let state = &mut *state;
+        let there = state.table.get(zone).is_some_and(|z| z.life as u32 == life);
+        let space = state.space.as_mut().filter(|_| there);
+        space.is_some_and(|space| space.take_at((zone, block), todo.piece.blocks, group))
     }
 
     /// Finds units for what needs a place: together, or else in pieces.

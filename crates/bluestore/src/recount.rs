@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const PAGE: usize = 64 << 10;
 /// Records, and from where on there are more.
 type Page = (Vec<Pair>, Option<Vec<u8>>);
-const FIRST: BlobId = BlobId { onode: 0, number: 0 };
+pub(crate) const FIRST: BlobId = BlobId { onode: 0, number: 0 };
 
 impl Core {
     /// Makes a part of what waits, where enough does. One at a time does so, and the others go on, until twice as much waits.
@@ -25,6 +25,7 @@ impl Core {
         let many = self.options.count_from.max(1);
         let (due, late) = {
             let mut state = self.state();
+            self.advance(&mut state);
             let waiting = state.counts.len();
             if state.counts.sweep.is_none() && waiting >= many {
                 state.counts.sweep = Some(FIRST);

@@ -147,6 +147,13 @@ impl Space {
         self.mark_all(taken, group)
     }
 
+    /// Room for so many blocks from this one of a zone on, if all of it is free: durably, as all that is free. It has to be where a unit begins.
+    pub fn take_at(&mut self, (zone, block): (u32, u32), blocks: u32, group: u64) -> bool {
+        let of = Units { zone, first: block / self.unit, units: blocks.div_ceil(self.unit) };
+        let taken = block.is_multiple_of(self.unit) && self.alloc.take_at(of);
+        self.mark_all(taken.then_some(of), group).is_some()
+    }
+
     fn mark_all(&mut self, taken: Option<Units>, group: u64) -> Option<Units> {
         taken.inspect(|of| {
             self.used += u64::from(of.units);
@@ -325,5 +332,39 @@ mod tests {
         assert!(!again.load((2, 0), 1));
         assert!(!again.load((1, 1), 1 << 72) && again.load((1, 1), 1 << 71));
         assert!(!again.load((1, u32::MAX), 1));
+    }
+
+    #[test]
+    fn a_wanted_place_is_taken_only_where_all_of_it_is_durably_free() {
+        let mut space = Space::new(4, 400);
+        space.add(7);
+        space.add(8);
+        // The header, and what lives.
+        assert_eq!(space.take(40, 1), Some(of(7, 1, 10)));
+        assert!(!space.take_at((7, 0), 4, 1) && !space.take_at((7, 8), 4, 1));
+        // What has died, until that is durable.
+        space.die(of(7, 2, 4), 2);
+        space.release(1);
+        assert!(!space.take_at((7, 8), 4, 2));
+        space.release(2);
+        // Where no unit begins; where a part of it lives; behind the zone's end.
+        assert!(!space.take_at((7, 10), 4, 3) && !space.take_at((7, 8), 17, 3));
+        assert!(!space.take_at((7, 392), 9, 3) && !space.take_at((7, u32::MAX - 3), u32::MAX, 3));
+        // A zone of others.
+        assert!(!space.take_at((9, 8), 4, 3));
+        assert_eq!((space.used(), space.take_changed(3)), (24, BTreeSet::new()));
+        assert!(space.take_at((7, 8), 6, 3));
+        assert_eq!((space.used(), space.take_changed(3)), (32, BTreeSet::from([(7, 0)])));
+        assert_eq!(space.record((7, 0), 3), 0b111_1100_1110);
+        // Two want the same.
+        assert!(!space.take_at((7, 8), 4, 3) && !space.take_at((7, 12), 4, 3) && space.take_at((7, 16), 8, 3));
+        // A zone that refuses writes, and one that was given back.
+        space.die(of(7, 2, 1), 4);
+        space.release(4);
+        space.close(7);
+        space.remove(8);
+        assert!(!space.take_at((7, 8), 4, 5) && !space.take_at((8, 8), 4, 5));
+        space.add(8);
+        assert!(space.take_at((8, 8), 4, 5));
     }
 }

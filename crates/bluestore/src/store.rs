@@ -319,6 +319,10 @@ impl BlueStore {
         if waited > 0 {
             self.0.recount()?;
         }
+        if self.0.goes_home() && self.0.state().sums.deferred > 0 {
+            // What was overwritten is free when that is durable, and what has overwritten it goes there.
+            self.sync()?;
+        }
         Ok(self.0.pack()? || self.0.state().counts.len() < waited)
     }
 

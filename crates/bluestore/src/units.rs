@@ -299,6 +299,18 @@ impl Allocator {
         }
     }
 
+    /// Takes these. False: not all of them are free, or nobody gets any of the zone.
+    pub fn take_at(&mut self, of: Units) -> bool {
+        let free = self.zones.get(&of.zone).is_some_and(|bits| {
+            let end = of.first.checked_add(of.units).filter(|end| *end <= bits.units);
+            !bits.closed && bits.is_free(of.first) && end.is_some_and(|end| bits.next(of.first, false) >= end)
+        });
+        if free {
+            self.set_taken(of);
+        }
+        free
+    }
+
     /// Takes about the longest stretch that there is, of fewer than `want`: a multiple of `step`. `None`: none has as many as `step`.
     pub fn take_part(&mut self, want: u32, step: u32) -> Option<Units> {
         for class in (0..CLASSES).rev() {

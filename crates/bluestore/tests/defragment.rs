@@ -92,6 +92,27 @@ fn what_was_written_at_random_is_read_in_few_commands() {
     checked(&store);
 }
 
+/// Blocks that were written one by one, in order, stand in order, but each has a record.
+#[test]
+fn what_has_a_record_for_each_block_gets_few() {
+    let (emulator, drive) = made(&large());
+    let store = open_with(&drive, Exec::Inline, options()).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(C, 0))).unwrap();
+    let all = content(4 << 20, 1);
+    for (n, block) in all.chunks(4096).enumerate() {
+        let mut write = Transaction::new();
+        store.queue(std::mem::take(write.write(C, &id(b"a"), n as u64 * 4096, block))).unwrap();
+    }
+    while store.pack().unwrap() {}
+    assert!(commands(&emulator, &store, b"a", &all) < 64);
+    for written in [4 << 20, 0] {
+        let done = store.defragment(C, &[id(b"a")], MEMORY).unwrap();
+        assert_eq!(done, Defragmented { looked: 4 << 20, written, left: 0 });
+    }
+    checked(&store);
+}
+
 #[test]
 fn little_memory_does_it_in_many_steps() {
     let (_, drive) = made(&large());

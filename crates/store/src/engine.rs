@@ -84,6 +84,7 @@ impl Engine for ObjectStore {
             layout.map(|layout| o.store.layout = layout).ok_or_else(|| format!("{given} is neither zones nor in-place"))
         }),
         ("min-alloc", |o, given| given.size(4 << 10..=1 << 20).map(|bytes| o.store.min_alloc = Some(bytes as u32))),
+        ("overwrites", |o, given| given.one_of(&[("anywhere", false), ("home", true)]).map(|home| o.store.home = home)),
         ("repair", |o, given| given.on().map(|on| o.store.repair = on)),
         ("scrub", |o, given| {
             let period = pace::period(given.value);

@@ -102,6 +102,7 @@ fn a_plain_file_is_overwritten_in_place_unless_it_is_told_not_to() {
             ("&layout=in-place", "leave layout=in-place out")
         };
         assert!(says(other.0).contains(other.1));
+        assert!(says("&overwrites=off").contains("neither anywhere nor home"));
         assert!(says("&layout=flat").contains("neither zones nor in-place"));
         for look in [false, true] {
             let before = std::fs::read(&path).unwrap();

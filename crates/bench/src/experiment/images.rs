@@ -71,6 +71,8 @@ pub(super) enum Before {
     EmptyInPlace,
     /// As [`Before::Random`], there.
     InPlace(u64),
+    /// The same with short overwrites where the old blocks stood.
+    AtHome(u64),
 }
 
 impl Before {
@@ -79,7 +81,7 @@ impl Before {
     }
 
     fn is_in_place(self) -> bool {
-        matches!(self, Before::InPlace(_) | Before::EmptyInPlace)
+        matches!(self, Before::InPlace(_) | Before::AtHome(_) | Before::EmptyInPlace)
     }
 }
 
@@ -90,7 +92,9 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
         Before::Random(percent) => format!("image of {percent} % of the drive, overwritten at random"),
         Before::EmptyInPlace => "image in place, empty disk".to_owned(),
         Before::InPlace(percent) => format!("image in place of {percent} % of the disk, overwritten at random"),
+        Before::AtHome(percent) => format!("image in place of {percent} % of the disk, overwritten at home"),
     };
+    let (full, in_place, at_home) = (Before::Random(FULL), Before::InPlace(FULL), Before::AtHome(FULL));
     let mut all = Vec::new();
     for (what, name) in [
         (What::Write(0), "writes of 4 KiB"),
@@ -103,11 +107,9 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
             all.push((format!("{name}: disk"), None, what));
         }
         let befores: &[Before] = match what {
-            What::Write(_) => {
-                &[Before::Empty, Before::Random(60), Before::Random(FULL), Before::EmptyInPlace, Before::InPlace(FULL)]
-            }
-            What::Read | What::InOrder => &[Before::Loaded(FULL), Before::Random(FULL), Before::InPlace(FULL)],
-            What::Optimized => &[Before::Random(60), Before::Random(FULL), Before::InPlace(FULL)],
+            What::Write(_) => &[Before::Empty, Before::Random(60), full, Before::EmptyInPlace, in_place, at_home],
+            What::Read | What::InOrder => &[Before::Loaded(FULL), full, in_place, at_home],
+            What::Optimized => &[Before::Random(60), full, in_place, at_home],
         };
         all.extend(befores.iter().map(|before| (format!("{name}: {}", image(*before)), Some(*before), what)));
     }
@@ -185,7 +187,9 @@ impl Side {
     pub(super) fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
         let percent = match before {
             Before::Empty | Before::EmptyInPlace => FULL,
-            Before::Loaded(percent) | Before::Random(percent) | Before::InPlace(percent) => percent,
+            Before::Loaded(percent) | Before::Random(percent) | Before::InPlace(percent) | Before::AtHome(percent) => {
+                percent
+            }
         };
         let size = part(options, percent);
         let [zoned, disk] = drives(options)?;
@@ -196,7 +200,9 @@ impl Side {
             handle.device = Arc::new(bands(&drive, disk.zone_size)?);
         }
         Store::format(&handle, Some([7; 16]), false).map_err(why)?;
-        let store = Store::open(handle, store_options(options, Exec::Inline)).map_err(why)?;
+        let mut how = store_options(options, Exec::Inline);
+        how.store.home = matches!(before, Before::AtHome(_));
+        let store = Store::open(handle, how).map_err(why)?;
         let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
         images.create("image", size).map_err(why)?;
         let image = images.image("image", false).map_err(why)?;
@@ -214,7 +220,7 @@ impl Side {
             side.write(at, LONG)?;
         }
         side.image.flush().map_err(why)?;
-        if let Before::Random(_) | Before::InPlace(_) = before {
+        if let Before::Random(_) | Before::InPlace(_) | Before::AtHome(_) = before {
             side.writes(size / BLOCK, 0, run)?;
         }
         Ok(side)
@@ -466,6 +472,11 @@ const WANTED: &[(What, Before, Option<f64>)] = &[
     (What::Read, Before::InPlace(FULL), None),
     (What::InOrder, Before::InPlace(FULL), None),
     (What::Optimized, Before::InPlace(FULL), None),
+    (What::Write(0), Before::AtHome(FULL), None),
+    (What::Write(BATCH), Before::AtHome(FULL), None),
+    (What::Read, Before::AtHome(FULL), None),
+    (What::InOrder, Before::AtHome(FULL), None),
+    (What::Optimized, Before::AtHome(FULL), Some(0.5)),
 ];
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -486,6 +497,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         Some(Before::Random(FULL)),
         Some(Before::EmptyInPlace),
         Some(Before::InPlace(FULL)),
+        Some(Before::AtHome(FULL)),
     ];
     let sort = |what: &What| match what {
         What::InOrder => 0,

@@ -272,9 +272,9 @@ pub fn bands(drive: &Drive) -> Result<Drive> {
     Ok(Drive { device: Arc::new(Banded::open(Box::new(base), Access::Write)?), survivor: drive.survivor.clone() })
 }
 
-/// In units of so many bytes, in place.
+/// In units of so many bytes, in place, with short overwrites where the old blocks stood.
 pub fn in_place(unit: u32) -> Options {
-    Options { layout: imbrex_bluestore::Layout::InPlace, min_alloc: Some(unit), ..packed() }
+    Options { layout: imbrex_bluestore::Layout::InPlace, min_alloc: Some(unit), home: true, ..packed() }
 }
 
 pub fn format(drive: &Drive) -> Result<()> {
