@@ -62,6 +62,8 @@ pub struct Options {
     pub layout: Layout,
     /// Bytes of an allocation unit of a new store in place, 4 KiB where nobody says; one that is there has to have the same. A blob takes whole units.
     pub min_alloc: Option<u32>,
+    /// The key-value store is on another drive: it needs no zones of this one, and a flush of one drive makes nothing durable on the other.
+    pub elsewhere: bool,
     /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
     pub scrub: Option<Duration>,
 }
@@ -92,6 +94,7 @@ impl Default for Options {
             repair: false,
             layout: Layout::Usual,
             min_alloc: None,
+            elsewhere: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }
     }
@@ -329,7 +332,7 @@ impl Core {
             kv,
             cache: Cache::new(options.cache),
             options: options.on(u64::from(volume.geometry().zones) * volume.least_capacity()),
-            data: Data::new(tenant, unit),
+            data: Data::new(tenant, unit, options.elsewhere),
             state: Mutex::new(state),
             preparing: Right::default(),
             committing: Right::default(),
