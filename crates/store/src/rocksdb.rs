@@ -143,7 +143,8 @@ impl KeyValue for Rocks {
     fn has_room(&self, bytes: u64) -> bool {
         // A store that was closed says so by itself.
         let Ok(Open { database, files, spare, reserve, .. }) = self.get_open() else { return true };
-        let takes = || spare.takes(bytes, || spare::of_files(files.space().free, reserve));
+        let space = || (files.space().free, files.space().total);
+        let takes = || spare.takes(bytes, || spare::of_files(space(), reserve));
         // What was deleted is room when tables were written anew.
         takes() || database.make_room().is_ok() && takes()
     }

@@ -31,9 +31,10 @@ pub(crate) fn of_kv(kv: &Kv) -> u64 {
     (u64::from(zones) * volume.least_capacity() / 4 * 3).saturating_sub(has)
 }
 
-/// Bytes that RocksDB has room for: half as much again stays free as its own writes leave (see [`room`](crate::room)).
-pub(crate) fn of_files(free: u64, reserve: u64) -> u64 {
-    free.saturating_sub(reserve + reserve / 2)
+/// Bytes that RocksDB has room for: half as much again stays free as its own writes leave (see [`room`](crate::room)), and a third of all, since logs of many short deletions are there until tables
+/// were written anew.
+pub(crate) fn of_files((free, total): (u64, u64), reserve: u64) -> u64 {
+    free.saturating_sub((reserve + reserve / 2).max(total / 3))
 }
 
 #[cfg(test)]
@@ -47,6 +48,6 @@ mod tests {
         // An eighth of that before it looks again.
         assert!(spare.takes(100, || panic!()) && spare.takes(100, || panic!()) && !spare.takes(100, || 0));
         assert!(!spare.takes(1, || 0));
-        assert_eq!((of_files(100, 40), of_files(100, 80)), (40, 0));
+        assert_eq!([(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve)), [40, 60, 0]);
     }
 }
