@@ -63,6 +63,8 @@ pub fn workload(two: &Two, seed: u64, log: &Shared) -> Result<()> {
                 2 | 3 => {
                     store.wait_for(ticket, imbrex_store::Survives::Process)?;
                     log.lock().unwrap().promised.acked = all;
+                    // Zones that are free are reset at once, and not when somebody takes them.
+                    store.volume().quiesce()?;
                 }
                 4 => drop(store.pack()?),
                 5 => drop(store.clean(200_000)?),

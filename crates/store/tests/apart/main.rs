@@ -213,3 +213,34 @@ fn a_sync_of_the_metadata_is_no_flush_of_the_objects_drive() {
     store.wait(next).unwrap();
     assert_eq!(on(0), [Kind::Write, Kind::Flush], "its data, and a flush of their own");
 }
+
+/// What was deleted is there as long as the metadata may come back that name it: until their drive has the deletion.
+#[test]
+fn zones_of_what_was_deleted_are_reset_when_the_other_drive_has_the_deletion() {
+    let two = Two::formatted();
+    let store = two.open().unwrap();
+    put(&store, 0, &content(1_500_000, 3)).unwrap();
+    // Nothing more goes to its zones.
+    put(&store, 1, &content(400_000, 4)).unwrap();
+    let empty = || {
+        store.volume().quiesce().unwrap();
+        let zones = report_all(&two.drives[0]).unwrap();
+        zones.iter().filter(|zone| zone.state == imbrex_device::ZoneState::Empty).count()
+    };
+    let before = empty();
+    let mut gone = Transaction::new();
+    gone.remove(ALL, &name(0));
+    let ticket = store.queue(gone).unwrap();
+    store.wait_for(ticket, imbrex_store::Survives::Process).unwrap();
+    // It outlives the process only: a loss of power of the metadata brings all back.
+    assert_eq!(empty(), before);
+    let mut after = two.copy();
+    after.drives[1] = two.drives[1].after_power_loss_choosing(&mut |_| 0).unwrap();
+    {
+        let store = after.open().unwrap();
+        assert!(store.read(ALL, &name(0), 0, 2 << 20).unwrap() == content(1_500_000, 3));
+        assert_eq!(store.check_all(true).unwrap().wrong, Vec::<String>::new());
+    }
+    store.wait(ticket).unwrap();
+    assert!(empty() >= before + 4, "{before}, {}", empty());
+}
