@@ -4,6 +4,7 @@
 //! *durable* when that was synced. Whoever needs either does it for all, or waits for whoever does. Groups are kept while others are made durable.
 //!
 //! Whoever syncs a group writes the data of the next one before: one flush covers both. So where groups follow each other, each takes one flush; a group alone that has data takes two.
+//! Where the key-value store is on another drive, each drive has its own flush. Nothing is written before then: whoever waits for the sync would wait for data of others, and gain nothing.
 //!
 //! Records name flushed bytes only: a key-value store may have them in memory that outlives both this process and a drive that lost its power. A zone is given back only after the
 //! records that dropped its last blob are durable.
@@ -214,8 +215,11 @@ impl Core {
         Ok(ahead)
     }
 
-    /// Writes the data of the group that gathers, before the flush of the one before: that covers both. `None`: there are none, or too many for those who wait, or somebody else commits.
+    /// Writes the data of the group that gathers, before the flush of the one before: that covers both. `None`: there are none, or too many for those who wait, or somebody else commits, or that flush is another drive's.
     fn write_ahead(&self) -> Result<Option<(Leading<'_>, Written)>> {
+        if self.options.elsewhere {
+            return Ok(None);
+        }
         let Some(taken) = self.committing.try_take() else { return Ok(None) };
         let leading = Leading(self, taken);
         let may = {

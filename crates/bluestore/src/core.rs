@@ -66,6 +66,8 @@ pub struct Options {
     pub layout: Layout,
     /// Bytes of an allocation unit of a new store in place, 4 KiB where nobody says; one that is there has to have the same. A blob takes whole units.
     pub min_alloc: Option<u32>,
+    /// The key-value store is on another drive: it needs no zones of this one, and a flush of one drive makes nothing durable on the other.
+    pub elsewhere: bool,
     /// Whoever calls [`scrub_step`](crate::BlueStore::scrub_step) in the background reads all that lives once in so long; `None`: nobody does.
     pub scrub: Option<Duration>,
 }
@@ -106,6 +108,7 @@ impl Default for Options {
             repair: false,
             layout: Layout::Usual,
             min_alloc: None,
+            elsewhere: false,
             scrub: Some(Duration::from_secs(7 * 86_400)),
         }
     }
@@ -351,7 +354,7 @@ pub(crate) const ALL: &[u8] = b"all";
 impl Core {
     pub fn new(tenant: &Tenant, kv: Arc<dyn KeyValue>, options: Options, (state, rounds): (State, Rounds)) -> Core {
         let volume = tenant.volume();
-        let data = Data::new(tenant, state.space.as_ref().map(Space::unit));
+        let data = Data::new(tenant, state.space.as_ref().map(Space::unit), options.elsewhere);
         let (zones, zone, leave) = (volume.geometry().zones, volume.least_capacity(), data.left_to_metadata());
         let rules = cleaning::rules(zones, zone, leave, options.attended);
         Core {

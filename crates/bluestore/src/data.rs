@@ -73,7 +73,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    pub fn new(tenant: &Tenant, unit: Option<u32>) -> Data {
+    pub fn new(tenant: &Tenant, unit: Option<u32>, elsewhere: bool) -> Data {
         let options = RecordOptions { gather: 1 << 20, block: BLOCK as usize, zones_at_once: None };
         let capacity = (tenant.volume().least_capacity() / BLOCK).saturating_sub(1);
         Data {
@@ -83,7 +83,7 @@ impl Data {
             moved_names: Mutex::default(),
             closed: Mutex::default(),
             capacity,
-            left: (tenant.volume().geometry().zones / LEFT).min(32),
+            left: if elsewhere { 0 } else { (tenant.volume().geometry().zones / LEFT).min(32) },
             unit,
         }
     }
@@ -93,7 +93,7 @@ impl Data {
         ((self.capacity / 8).max(1).ilog2() as u8).min(MAX_GRAIN)
     }
 
-    /// Zones that a user's bytes leave free for the metadata, without which nothing could even be deleted.
+    /// Zones that a user's bytes leave free for the metadata, without which nothing could even be deleted. None where these are on another drive.
     pub fn left_to_metadata(&self) -> u32 {
         self.left
     }

@@ -84,9 +84,14 @@ pub(crate) struct Draft<'a> {
     together: u32,
     /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
     brings: bool,
+    /// It has records that were not there.
+    brings_records: bool,
     next: u64,
     version: u64,
 }
+
+/// Bytes that a block of data takes in the records of its blob and its extent, at most.
+const BLOB_RECORD: u64 = 64;
 
 impl Object {
     /// The span has changed.
@@ -133,6 +138,7 @@ impl<'a> Draft<'a> {
             sums: Sums::default(),
             together: 1,
             brings: false,
+            brings_records: false,
             next,
             version,
         }
@@ -150,6 +156,26 @@ impl<'a> Draft<'a> {
     /// It is refused where the store is full.
     pub fn brings_bytes(&mut self) {
         self.brings = true;
+    }
+
+    /// It is refused where the drive of the metadata is full, if that is another one.
+    pub fn brings_records(&mut self) {
+        self.brings_records = true;
+    }
+
+    /// Whether the drive of the metadata has room for it.
+    fn check_metadata(&self) -> Result<()> {
+        if !self.brings_records || !self.core.options.elsewhere {
+            return Ok(());
+        }
+        let blobs: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK * BLOB_RECORD).sum();
+        match self.core.kv.has_room(self.layer.bytes() + blobs) {
+            true => Ok(()),
+            false => Err(self.refuse(
+                Code::NoSpace,
+                "no space left on the drive of the metadata; delete something or use a larger one",
+            )),
+        }
     }
 
     pub fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -522,6 +548,9 @@ impl<'a> Draft<'a> {
         let deferred = self.sums.deferred.max(0) as u64 * u64::from(self.core.data.unit.unwrap_or(1));
         let more = blocks + deferred;
         let need = if blocks > 0 { blocks + self.core.overhead(self.fresh.len() as u64, blocks) } else { 0 };
+        if let Err(error) = self.check_metadata() {
+            return Err((error, callbacks));
+        }
         if more > 0
             && let Err(error) = self.core.make_room(need + deferred, self.together, self.brings)
         {

@@ -94,6 +94,12 @@ pub trait KeyValue: Send + Sync {
     /// Those of the drive, and `NoSpace`. Then the changes may be there after a restart or not. Whoever gets an error makes no more of them before.
     fn write(&self, changes: &[Change]) -> Result<()>;
 
+    /// Whether it takes so many bytes of changes from somebody who brings more than he deletes, and has enough for deletions then. Asked where it is on another drive than the store's data.
+    fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        true
+    }
+
     /// All changes so far are durable when it returns.
     ///
     /// # Errors

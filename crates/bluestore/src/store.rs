@@ -255,6 +255,9 @@ impl BlueStore {
     ) -> Result<Ticket, (Error, Vec<Callback>)> {
         let _preparing = self.0.prepare();
         let mut draft = Draft::new(&self.0, counts);
+        if steps.iter().any(|(_, step)| step.brings_records()) {
+            draft.brings_records();
+        }
         for (collection, step) in steps {
             if let Err(error) = apply::step(&mut draft, *collection, step) {
                 return Err((error, callbacks));

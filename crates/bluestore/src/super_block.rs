@@ -46,6 +46,13 @@ impl SuperBlock {
         raw.as_bytes().to_vec()
     }
 
+    /// Of which volume this record is, if it is whole.
+    pub fn volume_of(bytes: &[u8]) -> Option<[u8; 16]> {
+        let raw = RawSuperBlock::read_from_bytes(bytes).ok()?;
+        let own = SuperBlock { volume: raw.volume, tenant: u8::try_from(raw.tenant.get()).ok()?, unit: 0 };
+        own.check(bytes).ok().map(|_| raw.volume)
+    }
+
     /// Whether these bytes are this one's, whatever its unit: that; else a whole sentence.
     pub fn check(&self, bytes: &[u8]) -> Result<u32, &'static str> {
         let other = "the object store is of another version of Imbrex; use that one";
@@ -98,9 +105,10 @@ mod tests {
             for at in 0..44 {
                 let mut bytes = own.encode();
                 bytes[at] ^= 1;
-                assert!(own.check(&bytes).is_err(), "{at}");
+                assert!(own.check(&bytes).is_err() && SuperBlock::volume_of(&bytes).is_none(), "{at}");
             }
-            assert!(own.check(b"").is_err());
+            assert!(own.check(b"").is_err() && SuperBlock::volume_of(b"").is_none());
+            assert_eq!(SuperBlock::volume_of(&own.encode()), Some([7; 16]));
         }
         for unit in [1, 2048, 4097, 12 << 10, 2 << 20] {
             let odd = SuperBlock { volume: [7; 16], tenant: 2, unit };

@@ -22,6 +22,35 @@ pub(crate) enum Step {
     Object { object: ObjectId, act: Act },
 }
 
+impl Step {
+    /// Whether there are more records behind it than before, or longer ones. What takes something away is none, although it writes records anew.
+    pub(crate) fn brings_records(&self) -> bool {
+        let Step::Object { act, .. } = self else { return matches!(self, Step::CreateCollection { .. }) };
+        let act = if let Act::IfThere(act) = act { act } else { act };
+        match act {
+            Act::Touch
+            | Act::Write { .. }
+            | Act::Clone { .. }
+            | Act::CloneRange { .. }
+            | Act::Hint(_)
+            | Act::SetAttributes(_)
+            | Act::OmapSet(_)
+            | Act::OmapHeader(_) => true,
+            Act::Zero { .. }
+            | Act::Truncate { .. }
+            | Act::Remove
+            | Act::Rename { .. }
+            | Act::RemoveAttribute(_)
+            | Act::RemoveAttributes
+            | Act::OmapRemove(_)
+            | Act::OmapRemoveRange { .. }
+            | Act::OmapClear
+            | Act::IfThere(_)
+            | Act::Rewrite { .. } => false,
+        }
+    }
+}
+
 /// What happens to an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {

@@ -39,6 +39,11 @@ impl Format {
         Format { drive: drive.to_owned(), force: false, json: true }
     }
 
+    /// The same for a drive of another name.
+    pub fn renamed(self, name: impl FnOnce(&str) -> Result<String, Failure>) -> Result<Format, Failure> {
+        Ok(Format { drive: name(&self.drive)?, ..self })
+    }
+
     /// The URI of the drive.
     pub fn uri(&self) -> Result<String, Failure> {
         uri_of(&self.drive)

@@ -1,8 +1,8 @@
 //! `imbrex image …`: block images on an object store. Where another process serves them, it does what a command asks for.
 
-use crate::engine::Named;
 use crate::installed;
 use crate::output::{Failure, Outcome, count, number_of, print, print_json, size, written};
+use crate::store::named::{Named, uri_with};
 use clap::Subcommand;
 use imbrex_device::Error;
 use imbrex_drives::{Locator, SCHEME, parse_size};
@@ -199,6 +199,9 @@ struct Optimize {
 struct Serve {
     /// The drive: a path or a URI.
     drive: String,
+    /// The drive with the metadata, where they are on another one.
+    #[arg(long, value_name = "DRIVE")]
+    db: Option<String>,
     /// The Unix socket that clients connect to.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
@@ -499,7 +502,8 @@ fn serve(args: &Serve) -> Outcome {
     if Locator::is_memory(args.drive.strip_prefix(SCHEME).unwrap_or(&args.drive)) {
         return Err(Failure::usage("a drive in memory is gone with this command; serve an image file or a device"));
     }
-    let uri = crate::engine::uri_of(&args.drive)?;
+    let both = uri_with(&args.drive, args.db.as_deref())?;
+    let uri = crate::engine::uri_of(&both)?;
     let plugin = args.plugin.clone().map_or_else(plugin, Ok)?;
     // Of a server that was killed: nobody listens.
     let is_socket = std::fs::symlink_metadata(&args.socket).is_ok_and(|about| about.file_type().is_socket());
@@ -508,7 +512,7 @@ fn serve(args: &Serve) -> Outcome {
             .map_err(|error| Failure::failed(format!("{}: {error}; remove it", args.socket.display())))?;
     }
     // Says what is wrong with the drive in the words of this command.
-    let named = Named::of(&args.drive);
+    let named = Named::of(&both);
     let store = named.open_in_front(named.as_a_look(), Store::open_uri)?;
     let images = Images::open((*store).clone(), store)?;
     let names = images.names()?;

@@ -2,15 +2,18 @@
 
 mod files;
 mod label;
+pub(crate) mod named;
 mod salvage;
 mod transfer;
 
-use crate::engine::{Format, Named};
-use crate::output::{Failure, Outcome, bar_style, number_of, print, print_json, size, table, written};
+use crate::engine::Format;
+use crate::output::{Failure, Outcome, bar_style, hexadecimal, number_of, print, print_json, size, table, written};
 use clap::Subcommand;
 use imbrex_device::{Code, Drive};
 use imbrex_store::{CacheUse, CollectionId, Hint, ObjectId, Store, Transaction};
+use imbrex_zones::Volume;
 use indicatif::ProgressBar;
+use named::{Named, uri_with};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,7 +28,7 @@ use std::time::SystemTime;
     after_help = "Example:\n  imbrex drive create drive.img --profile tiny   # an emulated drive, where there is no /dev/sdb\n  \
     imbrex store format drive.img && imbrex store put drive.img photo photo.jpg\n  \
     imbrex store clone drive.img photo copy && imbrex store ls drive.img\n\n\
-    A drive is a path, or a URI with options, as 'imbrex:///data/drive.img?memtable=256M'."
+    A drive is a path, or a URI with options, as 'imbrex:///data/drive.img?memtable=256M'. --db names the drive with the metadata, where a store was formatted with one; so does db= in a URI."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -35,8 +38,9 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Make an empty object store on a drive.
-    #[command(after_help = "Example:\n  imbrex store format drive.img")]
-    Format(Format),
+    #[command(after_help = "Examples:\n  imbrex store format drive.img\n  \
+        imbrex store format disk.img --db ssd.img     # its metadata on a faster drive, which each command names then")]
+    Format(FormatBoth),
     /// Store a file, or stdin, as an object. One of that name is replaced, all at once.
     #[command(
         after_help = "Examples:\n  imbrex store put drive.img photo photo.jpg\n  tar c . | imbrex store put drive.img backup -"
@@ -99,6 +103,15 @@ const PIECE: usize = 4 << 20;
 const UNFINISHED: u64 = u64::MAX;
 /// Names of one page of a list.
 const PAGE: usize = 1024;
+
+#[derive(clap::Args)]
+struct FormatBoth {
+    #[command(flatten)]
+    format: Format,
+    /// Another drive for the metadata. It is formatted, too.
+    #[arg(long, value_name = "DRIVE")]
+    db: Option<String>,
+}
 
 #[derive(clap::Args)]
 struct Look {
@@ -175,7 +188,7 @@ struct Check {
 
 pub fn run(args: Args) -> Outcome {
     let done = match args.verb {
-        Verb::Format(args) => format(&args),
+        Verb::Format(args) => format(args),
         Verb::Put(args) => put(&args),
         Verb::Get(args) => get(&args),
         Verb::Rm(args) => rm(&args),
@@ -249,9 +262,17 @@ fn missing(name: &OsStr, failed: imbrex_device::Error) -> Failure {
     }
 }
 
-fn format(args: &Format) -> Outcome {
+fn format(args: FormatBoth) -> Outcome {
+    let FormatBoth { format, db } = args;
+    let args = format.renamed(|drive| uri_with(drive, db.as_deref()))?;
     let format = |drive: &Drive, force| {
-        Store::format_with(drive, Store::metadata_of(&args.uri()?)?, None, force).map_err(Failure::from)
+        let uri = args.uri()?;
+        let metadata = Store::metadata_of(&uri)?;
+        match Store::db_of(&uri)? {
+            Some(db) => Store::format_apart(drive, &db, metadata, None, force),
+            None => Store::format_with(drive, metadata, None, force),
+        }
+        .map_err(Failure::from)
     };
     args.run("an empty object store", Store::open_uri, format)
 }
@@ -397,9 +418,7 @@ fn ls(args: &Ls) -> Outcome {
                 let name = OsStr::from_bytes(&id.name);
                 match (args.named.json, std::str::from_utf8(&id.name)) {
                     (true, Ok(name)) => print(json!({ "name": name, "bytes": size }))?,
-                    (true, Err(_)) => {
-                        print(json!({ "name_hex": crate::output::hexadecimal(&id.name), "bytes": size }))?
-                    }
+                    (true, Err(_)) => print(json!({ "name_hex": hexadecimal(&id.name), "bytes": size }))?,
                     (false, Ok(name)) if !name.contains(char::is_control) => print(format_args!("{size:>14}  {name}"))?,
                     (false, _) => print(format_args!("{size:>14}  {name:?}"))?,
                 }
@@ -421,6 +440,7 @@ fn stat(args: &Look) -> Outcome {
         store.damaged()?;
     }
     let scrub = store.scrubbed();
+    let (keeper, db) = (store.metadata_in().name(), store.db());
     if args.named.json {
         let collection = |(c, bits): &(CollectionId, u8)| json!({ "pool": c.pool, "seed": c.seed, "bits": bits });
         return print_json(&json!({
@@ -432,6 +452,11 @@ fn stat(args: &Look) -> Outcome {
             "free_bytes": usage.free,
             "capacity_bytes": usage.capacity,
             "fullness": usage.fullness.name(),
+            "metadata": {
+                "in": keeper,
+                "drive": db.map(|db| db.name().to_string()),
+                "volume": db.map(|db| hexadecimal(&db.uuid())),
+            },
             "read_again": usage.read_again,
             "read_in_vain": usage.read_in_vain,
             "cache_hits": usage.cache.hits,
@@ -452,6 +477,7 @@ fn stat(args: &Look) -> Outcome {
         ("their bytes", size(usage.bytes)),
         ("stored on zones", size(usage.stored)),
         ("waiting in the metadata", size(usage.deferred)),
+        ("metadata", metadata(keeper, db)),
         ("free", size(usage.free)),
         ("can have", format!("{} ({})", size(usage.capacity), usage.fullness.name())),
         ("read again", format!("{} with success, {} in vain", usage.read_again, usage.read_in_vain)),
@@ -460,6 +486,14 @@ fn stat(args: &Look) -> Outcome {
         ("known to be damaged", number_of(scrub.damaged, "place")),
         ("collections", collections.len().to_string()),
     ]))
+}
+
+/// Where the metadata are, and in what.
+fn metadata(keeper: &str, db: Option<&Volume>) -> String {
+    match db {
+        None => format!("on the same drive, in {keeper}"),
+        Some(db) => format!("on {}, volume {}, in {keeper}", db.name(), hexadecimal(&db.uuid())),
+    }
 }
 
 /// What a cache of records has, and how many of those that were asked for it had.

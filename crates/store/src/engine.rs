@@ -1,11 +1,14 @@
 //! The object store as an engine of a volume, and as its user opens it.
 
+use crate::db::{self, Db};
 use crate::keeper::{Keeper, KeeperOptions, MetadataIn};
 use crate::label::Label;
 use crate::pace::{self, Turn};
+use crate::pair;
 use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
-use imbrex_zones::shell::{self, Engine, Opened, Rest, Shell, Start, UriOption};
+use imbrex_drives::{Locator, OpenOptions, parse_uri};
+use imbrex_zones::shell::{self, Beside, Engine, Opened, Opener, Rest, Shell, Start, UriOption};
 use imbrex_zones::{Exec, FormatOptions, TenantSpec, Volume, VolumeOptions};
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -13,6 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The store's decoded records have such a part of the memory of `cache=`, beside it.
 const RECORDS: u64 = 16;
+/// Of a drive with the metadata of another one such a part gathers at most before it is packed, but this much in any case.
+const PART: u64 = 64;
+const LEAST: u64 = 256 << 10;
 /// How often the maintenance thread looks whether anything waits.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -25,7 +31,9 @@ pub struct Options {
     pub metadata: imbrex_kv::Options,
     /// What keeps its metadata, which is decided when the drive is formatted; `None`: what the drive has.
     pub metadata_in: Option<MetadataIn>,
-    /// How the volume is opened.
+    /// The drive with the metadata, where that is another one.
+    pub db: Option<Db>,
+    /// How the volume is opened, and that of the metadata.
     pub volume: VolumeOptions,
     /// The drive is only looked at, so nothing is done that could be left. An opening with `read-only=on` sets it.
     pub look: bool,
@@ -40,6 +48,8 @@ pub(crate) struct ObjectStore {
     store: BlueStore,
     metadata: Keeper,
     volume: Volume,
+    /// The volume of the metadata, where that is another drive's.
+    db: Option<Beside>,
     damage: Vec<String>,
     /// It was opened to be repaired.
     repairs: bool,
@@ -70,6 +80,7 @@ impl Engine for ObjectStore {
         }),
         ("cache", |o, given| given.size(0..=1 << 50).map(|bytes| o.metadata.cache_bytes = bytes)),
         ("metadata", |o, given| given.one_of(&MetadataIn::WORDS).map(|which| o.metadata_in = Some(which))),
+        ("db", |o, given| Db::of_option(given.value).map(|db| o.db = Some(db))),
         ("defer-below", |o, given| given.size(0..=256 << 10).map(|bytes| o.store.defer_below = bytes)),
         ("compression", |o, given| {
             let how = Compression::of_name(given.value);
@@ -118,24 +129,37 @@ impl Engine for ObjectStore {
     }
 
     fn format_for(drive: &Drive, options: &Options) -> Result<()> {
-        format(drive, options.metadata_in.unwrap_or_default(), None, false)
+        let which = options.metadata_in.unwrap_or_default();
+        match &options.db {
+            Some(db) => pair::format([drive, &db.drive()?], which, None, false),
+            None => format(drive, which, None, false),
+        }
     }
 
     fn open(start: Start<ObjectStore>) -> Result<ObjectStore> {
-        let Options { mut store, mut metadata, metadata_in, volume, look } = start.options;
+        let Options { mut store, mut metadata, metadata_in, db, volume, look } = start.options;
         store.attended |= volume.exec != Exec::Inline;
+        let db = db::open(&start.tenant, db.as_ref(), &volume, look)?;
         metadata.volume = volume;
         store.cache = metadata.cache_bytes / RECORDS;
         // Deferred bytes that stay in the memtable until they are packed are never written to a table, and not read from one.
         store.pack_from = store.pack_from.min(metadata.memtable_bytes as u64 / 4);
         let volume = start.tenant.volume().clone();
+        let keeps = db.as_ref().map_or(&volume, Beside::volume);
+        store.elsewhere = db.is_some();
+        if store.elsewhere {
+            // What gathers has to have room there.
+            let most = (u64::from(keeps.geometry().zones) * keeps.least_capacity() / PART).max(LEAST);
+            (store.pack_from, store.gather) = (store.pack_from.min(most), store.gather.min(2 * most));
+        }
         let made = Label::has_begun(&start.tenant);
-        let (metadata, damage) = Keeper::open(&volume, KeeperOptions { asked: metadata_in, kv: metadata, look, made })?;
+        let keeper = KeeperOptions { asked: metadata_in, kv: metadata, look, made, objects: volume.clone() };
+        let (metadata, damage) = Keeper::open(keeps, keeper)?;
         let (scrub, repairs) = (store.scrub, store.repair);
         let store = BlueStore::open(&start.tenant, metadata.key_value(), store)?;
         store.attended_by(start.maintenance);
         Label::begin(&start.tenant, now())?;
-        Ok(ObjectStore { store, metadata, volume, damage, repairs, scrub })
+        Ok(ObjectStore { store, metadata, volume, db, damage, repairs, scrub })
     }
 
     fn volume(&self) -> &Volume {
@@ -151,7 +175,8 @@ impl Engine for ObjectStore {
     }
 
     fn step(&self) -> Result<bool> {
-        self.store.pack()
+        let db_step = || self.db.as_ref().map_or(Ok(false), |db| db.volume().step());
+        Ok(self.store.pack()? || db_step()?)
     }
 
     fn wants_thread(&self) -> bool {
@@ -184,6 +209,11 @@ impl Engine for ObjectStore {
         let saved = if scrub.is_under_way { self.store.save_scrub() } else { Ok(()) };
         let synced = saved.and_then(|()| self.store.sync());
         self.metadata.close();
+        if let Some(db) = &self.db
+            && let Err(error) = db.end(synced.is_ok())
+        {
+            tracing::warn!(%error, "the shared memory of the metadata's drive could not be given up");
+        }
         synced
     }
 }
@@ -248,6 +278,37 @@ fn format(drive: &Drive, metadata: MetadataIn, uuid: Option<[u8; 16]>, force: bo
     Volume::format(drive, &FormatOptions { uuid, tenants, force })
 }
 
+/// An opening. Where it names a drive for the metadata, both are looked at before anything is written.
+#[derive(Default)]
+struct Opening {
+    /// What the process knows the drive by.
+    key: Option<String>,
+    open: OpenOptions,
+}
+
+impl Opening {
+    fn of(uri: &str, more: &[(&str, &str)]) -> Result<Opening> {
+        let mut parsed = parse_uri(uri, &shell::names::<ObjectStore>())?;
+        for (name, value) in more {
+            parsed.options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+        }
+        let open = parsed.open_options()?;
+        let key = (!Locator::is_memory(&parsed.locator)).then(|| imbrex_drives::key(&parsed.locator));
+        Ok(Opening { key, open })
+    }
+}
+
+impl Opener<ObjectStore> for Opening {
+    fn tune(&mut self, options: &mut Options) {
+        options.db.iter_mut().for_each(|db| db.opens_as(&self.open));
+    }
+
+    fn prepare(&mut self, drive: &Drive, options: &Options) -> Result<()> {
+        let Options { db, volume, look, .. } = options;
+        db.as_ref().map_or(Ok(()), |db| db::prepare(db, drive, self.key.as_deref(), volume, *look))
+    }
+}
+
 /// An open object store. Clones are the same one. When the last is dropped all that was queued is made durable, and the drive is given back.
 #[derive(Clone)]
 pub struct Store(Shell<ObjectStore>);
@@ -294,6 +355,42 @@ impl Store {
         vec![metadata.spec(geometry), TenantSpec { name: NAME.into(), budget: BUDGET }]
     }
 
+    /// Formats a drive for an object store, and another one for its metadata. Where a loss of power cuts it off, it can be repeated without `force`.
+    ///
+    /// # Errors
+    /// Those of [`Store::format_with`], for either drive. Where a drive holds something nothing is changed on both.
+    pub fn format_apart(
+        objects: &Drive,
+        db: &Drive,
+        metadata: MetadataIn,
+        uuids: Option<[[u8; 16]; 2]>,
+        force: bool,
+    ) -> Result<()> {
+        pair::format([objects, db], metadata, uuids, force)
+    }
+
+    /// What the labels say of two drives for an object store and its metadata, each of which may have other engines, too. [`Store::pair`] is behind the formatting.
+    pub fn tenants_apart(metadata: MetadataIn, db: &Geometry) -> [Vec<TenantSpec>; 2] {
+        pair::tenants(metadata, db)
+    }
+
+    /// Two drives that were formatted with [these](Store::tenants_apart) tenants name each other from here on. What a store had there before is lost.
+    ///
+    /// # Errors
+    /// Those of the drives.
+    pub fn pair(objects: &Drive, db: &Drive) -> Result<()> {
+        pair::link(objects, db)
+    }
+
+    /// The drive that a URI names for the metadata.
+    ///
+    /// # Errors
+    /// `Misuse` where the URI makes no sense; those of that drive.
+    pub fn db_of(uri: &str) -> Result<Option<Drive>> {
+        let db = shell::options_of::<ObjectStore>(uri)?.db;
+        db.map(|db| db.drive()).transpose()
+    }
+
     /// What keeps its metadata.
     pub fn metadata_in(&self) -> MetadataIn {
         self.0.metadata.which()
@@ -312,7 +409,7 @@ impl Store {
     /// # Errors
     /// Those of the drive; a drive without an object store.
     pub fn open(drive: Drive, options: Options) -> Result<Store> {
-        Shell::open_drive(drive, options, false, &mut ()).map(Store)
+        Shell::open_drive(drive, options, false, &mut Opening::default()).map(Store)
     }
 
     /// Opens the store of a drive that a URI names, as `imbrex:///data/drive.img?memtable=256M`, or hands out the one that this process has open. `more`: options that
@@ -321,7 +418,12 @@ impl Store {
     /// # Errors
     /// Those of [`Store::open`]; `Misuse` where the URI makes no sense.
     pub fn open_uri(uri: &str, more: &[(&str, &str)]) -> Result<Store> {
-        Shell::open_uri(uri, more, &mut ()).map(Store)
+        Shell::open_uri(uri, more, &mut Opening::of(uri, more)?).map(Store)
+    }
+
+    /// The volume of its metadata, where that is another drive's.
+    pub fn db(&self) -> Option<&Volume> {
+        self.0.db.as_ref().map(Beside::volume)
     }
 
     /// The volume that it is on.
@@ -341,6 +443,10 @@ impl Store {
     pub fn check_all(&self, deep: bool) -> Result<Report> {
         let mut report = self.check(deep)?;
         report.wrong.extend(self.0.metadata.check()?);
+        if self.0.db.is_some() {
+            // Who keeps the metadata has looked at the labels of its own drive.
+            report.wrong.extend(self.volume().check_labels()?);
+        }
         Ok(report)
     }
 

@@ -35,6 +35,11 @@ impl MetadataIn {
         NAMES[self as usize].1
     }
 
+    /// Whether this is the name of a tenant with metadata.
+    pub(crate) fn is_tenant(name: &str) -> bool {
+        NAMES.iter().any(|(_, tenant, _)| *tenant == name)
+    }
+
     /// The word for it in a URI.
     pub fn name(self) -> &'static str {
         NAMES[self as usize].2
@@ -105,12 +110,14 @@ pub(crate) struct KeeperOptions {
     pub(crate) look: bool,
     /// The store was open before, so it has metadata.
     pub(crate) made: bool,
+    /// The volume of the objects, which may be on another drive.
+    pub(crate) objects: Volume,
 }
 
 impl Keeper {
-    /// Opens what the drive has. Sentences of damage that the opening found.
+    /// Opens what a drive has. Sentences of damage that the opening found.
     pub(crate) fn open(volume: &Volume, options: KeeperOptions) -> Result<(Keeper, Vec<String>)> {
-        let KeeperOptions { asked, kv, look, made } = options;
+        let KeeperOptions { asked, kv, look, made, objects } = options;
         let which = MetadataIn::of(volume, asked)?;
         which.check()?;
         let tenant = volume.tenant(which.tenant())?;
@@ -130,7 +137,7 @@ impl Keeper {
                     cache_bytes: kv.cache_bytes,
                     table_bytes: 0,
                     look,
-                    create: is_new(made, &damage, zones_of_objects(volume)),
+                    create: is_new(made, &damage, zones_of_objects(&objects)),
                 };
                 Ok((Keeper::RocksDb(Rocks::open(provided()?.as_ref(), files, options)?), damage))
             }

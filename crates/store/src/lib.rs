@@ -13,17 +13,21 @@
 //! # Ok::<(), imbrex_device::Error>(())
 //! ```
 
+mod db;
 mod engine;
 mod keeper;
 mod label;
 mod metadata;
 mod pace;
+mod pair;
 pub mod rocksdb;
 mod room;
 mod salvage;
+mod spare;
 mod stream;
 mod transfer;
 
+pub use db::Db;
 pub use engine::{Metrics, Options, Store, Watch};
 pub use imbrex_bluestore::salvage::{Salvaged, Walked};
 pub use imbrex_bluestore::{
@@ -33,6 +37,7 @@ pub use imbrex_bluestore::{
 pub use keeper::MetadataIn;
 pub use label::{Label, MAX_LABEL_BYTES, MAX_LABEL_PAIRS};
 pub use metadata::Metadata;
+pub use pair::Link;
 pub use salvage::{Salvage, Scratch};
 pub use stream::{StreamWriter, fuzz_stream, read_stream};
 pub use transfer::{Exported, Import, Of, export};

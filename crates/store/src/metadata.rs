@@ -1,5 +1,6 @@
 //! An object store's metadata in the key-value store. A family is a letter before the key.
 
+use crate::spare::{self, Spare};
 use imbrex_bluestore::{Change, Family, KeyValue, Pair};
 use imbrex_device::{Code, Error, Result};
 use imbrex_kv::{Batch, Kv};
@@ -13,7 +14,7 @@ const FAR: usize = 4096;
 
 /// See the module. Clones are the same one.
 #[derive(Clone)]
-pub struct Metadata(Arc<Mutex<Option<Kv>>>);
+pub struct Metadata(Arc<Mutex<Option<Kv>>>, Arc<Spare>);
 
 fn key(family: Family, key: &[u8]) -> Vec<u8> {
     [family.name().as_bytes(), key].concat()
@@ -27,7 +28,7 @@ fn ours(error: Error) -> Error {
 impl Metadata {
     /// In this store, of which nobody else knows.
     pub fn new(kv: Kv) -> Metadata {
-        Metadata(Arc::new(Mutex::new(Some(kv))))
+        Metadata(Arc::new(Mutex::new(Some(kv))), Arc::default())
     }
 
     /// The key-value store.
@@ -100,6 +101,20 @@ impl KeyValue for Metadata {
             }
         }
         self.kv()?.write(&batch, false).map_err(ours)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        // A store that was closed says so by itself.
+        let Ok(kv) = self.kv() else { return true };
+        loop {
+            if self.1.takes(bytes, || spare::of_kv(&kv)) {
+                return true;
+            }
+            // What was deleted is room when tables were merged.
+            if !kv.step().unwrap_or(false) {
+                return false;
+            }
+        }
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 //! and [`provide`] it.
 
 use crate::room::{Room, reserve};
+use crate::spare::{self, Spare};
 use imbrex_bluefs::BlueFs;
 use imbrex_bluestore::{Change, Family, KeyValue, Pair};
 use imbrex_device::{Code, Error, Result};
@@ -75,6 +76,8 @@ struct Open {
     database: Arc<dyn Database>,
     files: BlueFs,
     room: Arc<Room>,
+    spare: Arc<Spare>,
+    reserve: u64,
 }
 
 /// Who finds damage of the metadata is sent to the check of the object store, which looks at them, too.
@@ -87,7 +90,7 @@ impl Rocks {
     pub(crate) fn open(rocksdb: &dyn RocksDb, files: BlueFs, options: DatabaseOptions) -> Result<Rocks> {
         let database = rocksdb.open(files.clone(), options)?.into();
         let reserve = reserve(options.memtable_bytes, files.volume().least_capacity(), files.space().total);
-        let open = Open { database, files, room: Arc::new(Room::new(reserve)) };
+        let open = Open { database, files, room: Arc::new(Room::new(reserve)), spare: Arc::default(), reserve };
         Ok(Rocks(Arc::new(Mutex::new(Some(open)))))
     }
 
@@ -125,7 +128,7 @@ impl KeyValue for Rocks {
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
-        let Open { database, files, room } = self.get_open()?;
+        let Open { database, files, room, .. } = self.get_open()?;
         let is_room = || room.is_there(changes, || files.space().free);
         if !is_room() {
             database.make_room().map_err(ours)?;
@@ -135,6 +138,15 @@ impl KeyValue for Rocks {
             return Err(Error::refused(Code::NoSpace, &files.volume().name(), sentence));
         }
         database.write(changes).map_err(ours)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        // A store that was closed says so by itself.
+        let Ok(Open { database, files, spare, reserve, .. }) = self.get_open() else { return true };
+        let space = || (files.space().free, files.space().total);
+        let takes = || spare.takes(bytes, || spare::of_files(space(), reserve));
+        // What was deleted is room when tables were written anew.
+        takes() || database.make_room().is_ok() && takes()
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::keeper::MetadataIn;
 use crate::metadata::Metadata;
+use crate::pair::{self, Told};
 use imbrex_bluestore::salvage::{self, Choice, Salvaged, Walked};
 use imbrex_bluestore::{Family, KeyValue, Taker};
 use imbrex_device::{Drive, Error, Result};
@@ -115,6 +116,54 @@ impl Pairs for Adding<'_> {
     }
 }
 
+/// Finds the first record of a store, and no other.
+#[derive(Default)]
+struct First(Option<[u8; 16]>);
+
+impl Pairs for First {
+    fn pair(&mut self, _: &FoundSpace, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if key == [Family::Super.name().as_bytes(), b"all"].concat() {
+            self.0 = salvage::volume_of(value);
+            return Err(io::Error::other("found"));
+        }
+        Ok(())
+    }
+
+    fn again(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn progress(&mut self, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The metadata that a salvage has found, and whose they are.
+struct FoundMetadata {
+    found: imbrex_kv::Salvage,
+    of: Option<[u8; 16]>,
+}
+
+/// Looks for metadata where they are to be: on the drive of the objects, or on the other one.
+fn metadata_of(
+    (drive, told): (&Drive, Option<&Told>),
+    sorting: &mut dyn FnMut() -> io::Result<std::fs::File>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FoundMetadata> {
+    let found = imbrex_kv::Salvage::search_tenant(drive, MetadataIn::Kv.tenant(), progress)?;
+    let of = match told {
+        None => Some(found.volume()),
+        Some(told) if told.of.is_some() => told.of,
+        // The label is lost: the first record of the store says it, too.
+        Some(_) => {
+            let mut first = First::default();
+            _ = found.read(sorting, &mut first);
+            first.0
+        }
+    };
+    Ok(FoundMetadata { found, of })
+}
+
 impl Salvage {
     /// Looks at a drive, which may be opened for reading only: first at its metadata, then at the headers of all runs. `volume`: UUID of a volume that is meant, instead of the one that was written to last. `progress` gets
     /// a number, and of how many.
@@ -128,15 +177,34 @@ impl Salvage {
         sorting: &mut dyn FnMut() -> io::Result<std::fs::File>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Salvage> {
+        Salvage::search_apart((drive, None), scratch, volume, sorting, progress)
+    }
+
+    /// The same where `db` is the drive with its metadata.
+    ///
+    /// # Errors
+    /// Those of [`Salvage::search`].
+    pub fn search_apart(
+        (drive, db): (&Drive, Option<&Drive>),
+        scratch: Scratch,
+        volume: Option<[u8; 16]>,
+        sorting: &mut dyn FnMut() -> io::Result<std::fs::File>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Salvage> {
         let kv: Arc<dyn KeyValue> = Arc::new(scratch.kv.clone());
         let mut inner = salvage::Salvage::walk(drive.device.clone(), kv, volume, progress)?;
         let (mut notes, mut whole, mut pairs) = (Vec::new(), false, 0);
-        let wanted = volume.or((inner.walked().runs > 0).then_some(inner.walked().volume));
-        match imbrex_kv::Salvage::search_tenant(drive, MetadataIn::Kv.tenant(), progress) {
-            Ok(found) if wanted.is_some_and(|wanted| wanted != found.volume()) => {
+        let told = db.map(|db| pair::told(drive, db));
+        let of_label = told.as_ref().and_then(|told| told.objects);
+        let wanted = volume.or((inner.walked().runs > 0).then_some(inner.walked().volume)).or(of_label);
+        match metadata_of((db.unwrap_or(drive), told.as_ref()), sorting, progress) {
+            Ok(FoundMetadata { of: None, .. }) => {
+                notes.push("Nothing tells whose metadata are on the other drive, and they are left out.".into());
+            }
+            Ok(FoundMetadata { of, .. }) if wanted.is_some() && wanted != of => {
                 notes.push("The metadata are of another volume, and are left out.".into());
             }
-            Ok(found) => {
+            Ok(FoundMetadata { found, .. }) => {
                 notes.extend(found.notes());
                 let mut adding = Adding { to: &mut inner, failed: None, strange: 0, again: false, progress };
                 let read = found.read(sorting, &mut adding);
@@ -144,13 +212,18 @@ impl Salvage {
                 if let Some(error) = failed {
                     return Err(error);
                 }
-                let told = read?;
-                let is_all = told.notes.is_empty() && told.damaged_tables == 0;
-                whole = found.is_whole() && is_all && strange == 0 && !again;
-                notes.extend(told.notes);
-                pairs = told.pairs;
+                let all = read?;
+                let is_all = all.notes.is_empty() && all.damaged_tables == 0;
+                let apart = told.and_then(|told| told.apart);
+                whole = found.is_whole() && is_all && strange == 0 && !again && apart.is_none();
+                notes.extend(all.notes);
+                notes.extend(apart.map(|apart| format!("The drives do not go together: {apart}.")));
+                pairs = all.pairs;
             }
-            Err(error) => notes.push(format!("The metadata cannot be read ({error}).")),
+            Err(error) => notes.push(match pair::elsewhere(drive).filter(|_| db.is_none()) {
+                Some(volume) => format!("The metadata are on another drive (volume {volume}); name it with --db."),
+                None => format!("The metadata cannot be read ({error})."),
+            }),
         }
         if !inner.is_sensible() {
             whole = false;

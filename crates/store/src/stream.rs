@@ -400,4 +400,10 @@ pub fn fuzz_stream(data: &[u8]) {
         let _ = read_stream(&mut &writer.to[..], &mut Nobody(false, 0));
     }
     let _ = crate::label::Label::decode(data);
+    if let Some(back) = crate::pair::Back::decode(data) {
+        assert!(back.encode() == data);
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = crate::db::Db::of_option(text);
+    }
 }

@@ -510,6 +510,7 @@ fn the_label_outlives_the_metadata() {
     drop(store);
     let wanted = Label {
         volume: [7; 16],
+        db: None,
         made,
         pairs: [("osd", "4"), ("rack", "7")].map(|(key, value)| (key.into(), value.into())).into(),
     };

@@ -3,6 +3,7 @@
 #[path = "../../../../crates/bluestore/tests/support/mod.rs"]
 mod support;
 
+mod apart;
 mod choice;
 mod damage;
 mod faults;

@@ -24,6 +24,7 @@ use crate::keyvalue::{Family, KeyValue};
 use crate::omap;
 use crate::onode::{Hint, MAX_OBJECT, Onode, SPAN, Span, of_span_key, span_key};
 use crate::run::RunHeader;
+use crate::super_block::SuperBlock;
 use crate::taker::{Head, Taker};
 use imbrex_device::{Result, ZonedDevice};
 use index::{Index, marked, of_key, span_keys};
@@ -37,6 +38,11 @@ pub const UNNAMED: &[u8] = b"salvaged";
 const MOST_DOUBTS: usize = 20;
 /// Bytes of pairs that are handed over together.
 const PAIRS: usize = 1 << 20;
+
+/// The volume whose metadata these are, by the first record of its store; `None`: the record makes no sense. That record is of the family [`Super`](Family::Super), and its key is `all`.
+pub fn volume_of(record: &[u8]) -> Option<[u8; 16]> {
+    SuperBlock::volume_of(record)
+}
 
 /// How objects are chosen.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,8 @@
 //! `imbrex store label`: what a store says of itself.
 
+use super::named::Named;
 use super::open;
-use crate::engine::{Named, uri_of};
+use crate::engine::uri_of;
 use crate::output::{Failure, Outcome, hexadecimal, print, print_json, size, table};
 use imbrex_device::Drive;
 use imbrex_drives::{OpenOptions, SCHEME, parse_uri};
@@ -23,7 +24,7 @@ pub(super) struct Args {
 /// Opens the drive alone, for reading.
 pub(super) fn drive(named: &str) -> Result<Drive, Failure> {
     let locator = match named.strip_prefix(SCHEME) {
-        Some(_) => parse_uri(&uri_of(named)?, &[])?.locator,
+        Some(_) => parse_uri(&uri_of(named)?, &["db"])?.locator,
         None => named.to_owned(),
     };
     Ok(imbrex_drives::open(&locator, &OpenOptions { read_only: true, ..OpenOptions::default() })?)
@@ -46,9 +47,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         (store.set_label(&changes)?, store.volume().geometry().clone())
     };
     let (uuid, bytes) = (hexadecimal(&label.volume), u64::from(geometry.zones) * geometry.zone_size);
+    let db = label.db.map(|db| hexadecimal(&db.volume));
     if args.named.json {
         return print_json(
-            &json!({ "kind": "object store", "volume": uuid, "drive_bytes": bytes, "made": label.made, "pairs": label.pairs }),
+            &json!({ "kind": "object store", "volume": uuid, "drive_bytes": bytes, "made": label.made, "metadata_volume": db, "pairs": label.pairs }),
         );
     }
     let mut rows = vec![
@@ -57,6 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         ("drive", size(bytes)),
         ("made", super::ago(label.made)),
     ];
+    rows.extend(db.map(|db| ("metadata", format!("on another drive, volume {db}"))));
     rows.extend(label.pairs.iter().map(|(key, value)| (&key[..], value.escape_debug().to_string())));
     print(table(&rows))
 }

@@ -2,12 +2,13 @@
 
 use super::files::Files;
 use super::label::drive;
+use super::named::{Named, uri_with};
 use super::open;
 use crate::chunk::bar;
-use crate::engine::Named;
 use crate::output::{Failure, Outcome, hexadecimal, number_of, print, print_json, size};
-use imbrex_drives::SCHEME;
-use imbrex_store::{CollectionId, Head, Import, Pair, Salvage, Salvaged, Scratch, Taker};
+use imbrex_device::Drive;
+use imbrex_drives::{SCHEME, parse_uri};
+use imbrex_store::{CollectionId, Db, Head, Import, Pair, Salvage, Salvaged, Scratch, Taker};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
@@ -23,6 +24,9 @@ pub(super) struct Args {
     /// A new or empty directory; or another drive with an object store: a URI, an image or a device.
     #[arg(long)]
     to: String,
+    /// The drive with the metadata, where they are on another one and it is still there.
+    #[arg(long, value_name = "DRIVE")]
+    db: Option<String>,
     /// UUID of the volume, where not the one that was written to last is meant.
     #[arg(long)]
     volume: Option<String>,
@@ -99,9 +103,18 @@ fn is_drive(to: &str) -> bool {
     to.starts_with(SCHEME) || fs::metadata(to).is_ok_and(is)
 }
 
+/// The drive that a URI names for the metadata, for reading.
+fn db(named: &str) -> Result<Option<Drive>, Failure> {
+    let Some(_) = named.strip_prefix(SCHEME) else { return Ok(None) };
+    let parsed = parse_uri(named, &["db"])?;
+    let db = parsed.options.get("db").map(|db| Db::of_option(db)).transpose().map_err(Failure::usage)?;
+    Ok(db.map(|db| db.look()).transpose()?)
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     let volume = args.volume.as_deref().map(volume).transpose()?;
     let from = drive(&args.drive)?;
+    let db = db(&uri_with(&args.drive, args.db.as_deref())?)?;
     let to_drive = is_drive(&args.to);
     let dir = match to_drive {
         true => std::env::temp_dir(),
@@ -117,7 +130,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Ok(file)
     };
     let scratch = Scratch::in_file(&from, &index)?;
-    let found = Salvage::search(&from, scratch, volume, &mut sorting, &mut |done, all| {
+    let found = Salvage::search_apart((&from, db.as_ref()), scratch, volume, &mut sorting, &mut |done, all| {
         searching.set_length(all);
         searching.set_position(done);
     });

@@ -1,7 +1,7 @@
 //! `imbrex store export` and `import`: objects as a stream.
 
+use super::named::Named;
 use super::{ALL, look, object, open};
-use crate::engine::Named;
 use crate::output::{Failure, Outcome, number_of, print, print_json, size, warn};
 use imbrex_device::Code;
 use imbrex_store::{CollectionId, Of, StreamWriter, read_stream};

@@ -7,10 +7,12 @@
 //!   one volume for several engines (`open`, `share`, `registry`);
 //! - [options](UriOption) of a URI as a table of names and parsers (`options`);
 //! - a [watch](Watch) with the figures of drive and engine, which keeps nothing open (`watch`);
-//! - a [maintenance](Maintenance) thread, joined before the engine closes (`maintenance`).
+//! - a [maintenance](Maintenance) thread, joined before the engine closes (`maintenance`);
+//! - the [volume of another drive](Beside), for an engine that has something there (`beside`).
 //!
 //! `crates/zones/tests/shell.rs` has an engine of a hundred lines.
 
+mod beside;
 mod maintenance;
 mod open;
 mod options;
@@ -19,6 +21,7 @@ pub mod salvage;
 mod share;
 mod watch;
 
+pub use beside::{Beside, BesideOptions};
 pub use maintenance::{Maintenance, Rest};
 pub use open::Opened;
 pub use options::{Given, UriOption, names, options_of};

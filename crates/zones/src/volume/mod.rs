@@ -236,6 +236,8 @@ fn user_of(tenant: &str) -> String {
         "bluefs" => "`imbrex fs`".into(),
         "chunkstore" => "`imbrex chunk`".into(),
         "kv" => "`imbrex kv`".into(),
+        "metadata" | "metadata-files" | "bluestore" => "`imbrex store`".into(),
+        "metadata-of" => "it as --db with the drive of the objects".into(),
         other => format!("the engine {other}"),
     }
 }
@@ -445,10 +447,12 @@ impl Volume {
         let Some(i) = label.tenants.iter().position(|t| t.name == name) else {
             let names: Vec<_> = label.tenants.iter().map(|t| t.name.as_str()).collect();
             let device = self.handle.core.drive.device.as_ref();
+            let mut users: Vec<_> = names.iter().map(|name| user_of(name)).collect();
+            users.dedup();
             let sentence = format!(
                 "is formatted for {}, not for {name}; use {}, or name another drive",
                 names.join(" and "),
-                names.iter().map(|name| user_of(name)).collect::<Vec<_>>().join(" or ")
+                users.join(" or ")
             );
             return Err(unusable(device, sentence));
         };

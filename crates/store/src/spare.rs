@@ -1,0 +1,53 @@
+//! How much may be added to metadata that have a drive of their own. What a transaction brings is refused before they are full: the commit that finds no room ends the store.
+
+use imbrex_kv::Kv;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of what there is beyond what somebody asks for, such a part is given before it is looked again: a log, tables and compactions each take room for the same bytes.
+const CAUTION: u64 = 8;
+
+/// See the module. To look is not for nothing, so it is done now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(AtomicU64);
+
+impl Spare {
+    /// Whether so many bytes have room. `free`: looks how many have.
+    pub(crate) fn takes(&self, bytes: u64, free: impl FnOnce() -> u64) -> bool {
+        let take = |left: u64| left.checked_sub(bytes);
+        if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return true;
+        }
+        let free = free();
+        self.0.store(free / CAUTION, Ordering::Relaxed);
+        bytes < free
+    }
+}
+
+/// Bytes that a key-value store has room for, with as much beside as merges and deletions need: what it has takes three quarters of its zones at most, those aside that it cannot do without.
+pub(crate) fn of_kv(kv: &Kv) -> u64 {
+    let (figures, volume) = (kv.figures(), kv.volume());
+    let zones = (figures.zones.0 + figures.zones.1).saturating_sub(imbrex_kv::budget(volume.geometry()).least);
+    let has = figures.levels.iter().map(|(_, bytes, _)| *bytes).sum::<u64>() + figures.memory;
+    (u64::from(zones) * volume.least_capacity() / 4 * 3).saturating_sub(has)
+}
+
+/// Bytes that RocksDB has room for: half as much again stays free as its own writes leave (see [`room`](crate::room)), and a third of all, since logs of many short deletions are there until tables
+/// were written anew.
+pub(crate) fn of_files((free, total): (u64, u64), reserve: u64) -> u64 {
+    free.saturating_sub((reserve + reserve / 2).max(total / 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_looked_at_before_it_can_be_gone() {
+        let spare = Spare::default();
+        assert!(!spare.takes(100, || 100) && spare.takes(100, || 1601));
+        // An eighth of that before it looks again.
+        assert!(spare.takes(100, || panic!()) && spare.takes(100, || panic!()) && !spare.takes(100, || 0));
+        assert!(!spare.takes(1, || 0));
+        assert_eq!([(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve)), [40, 60, 0]);
+    }
+}
