@@ -7,7 +7,8 @@ use imbrex_device::{Code, Drive, Result};
 use imbrex_emulator::{Config, Emulator};
 use imbrex_zones::{Exec, Tenant, Volume, VolumeOptions};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use support::{content, format, options};
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
@@ -16,8 +17,11 @@ type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 #[derive(Default)]
 struct Mem {
     map: Mutex<Map>,
-    /// what, family: 0 get, 1 pairs, 2 write
+    /// what, family: 0 get, 1 pairs, 2 write, 3 behind pairs
     hook: Mutex<Option<(u8, Family, Hook)>>,
+    /// Gets of extents, which would read from the drive; each waits until so many were there.
+    meeting: Mutex<(usize, usize)>,
+    met: Condvar,
     writes: Mutex<Vec<usize>>,
     /// Records of blobs are not in memory, and this record cannot be read.
     damaged: Mutex<Option<(Family, Vec<u8>)>>,
@@ -32,6 +36,17 @@ impl Mem {
         let hit = damaged.as_ref().is_some_and(|(of, damaged)| (*of, &damaged[..]) == (family, key));
         if hit { Err(imbrex_device::Error::corrupt(&"metadata".into(), "a block of a table")) } else { Ok(()) }
     }
+    fn meet(&self, family: Family) {
+        let mut meeting = self.meeting.lock().unwrap();
+        if family != Family::Extents || meeting.1 == 0 {
+            return;
+        }
+        meeting.0 += 1;
+        self.met.notify_all();
+        let patience = Duration::from_secs(60);
+        let waited = self.met.wait_timeout_while(meeting, patience, |(there, wanted)| there < wanted).unwrap();
+        assert!(!waited.1.timed_out(), "a look-up waits for one that does not come before it has ended");
+    }
     fn call(&self, what: u8, family: Family) {
         let mut hook = self.hook.lock().unwrap();
         if hook.as_ref().is_some_and(|(w, f, _)| *w == what && (*f == family || what == 2)) {
@@ -45,11 +60,16 @@ impl Mem {
 impl KeyValue for Mem {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.call(0, family);
+        self.meet(family);
         self.check(family, key)?;
         Ok(self.map.lock().unwrap().get(&(family, key.to_vec())).cloned())
     }
     fn get_would_read(&self, family: Family, _: &[u8]) -> bool {
-        family == Family::Blobs && self.damaged.lock().unwrap().is_some()
+        match family {
+            Family::Blobs => self.damaged.lock().unwrap().is_some(),
+            Family::Extents => self.meeting.lock().unwrap().1 > 0,
+            _ => false,
+        }
     }
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
         self.call(1, family);
@@ -57,7 +77,10 @@ impl KeyValue for Mem {
         let all = map
             .range((family, from.to_vec())..)
             .take_while(|((f, k), _)| *f == family && to.is_none_or(|to| &k[..] < to));
-        all.take(most).map(|((_, k), v)| self.check(family, k).map(|()| (k.clone(), v.clone()))).collect()
+        let all = all.take(most).map(|((_, k), v)| self.check(family, k).map(|()| (k.clone(), v.clone()))).collect();
+        drop(map);
+        self.call(3, family);
+        all
     }
     fn sync(&self) -> Result<()> {
         Ok(())
@@ -358,6 +381,68 @@ fn changes_of_counts_that_fit_no_record_are_told_and_cost_nothing_else() {
         let (_volume, store) = opened_after(a, |map| drop(map.insert((Family::Counts, key.into()), value.into())));
         assert_eq!(store.err().map(|error| error.code()), Some(Code::Corruption), "{key:?} {value:?}");
     }
+}
+
+#[test]
+fn transactions_go_on_while_counts_are_made() {
+    for commits in [false, true] {
+        let a = new(&large(), Options { count_from: 1000, ..options() });
+        // As if no record of a blob were in memory.
+        *a.kv.damaged.lock().unwrap() = Some((Family::Super, vec![]));
+        let names = ["a", "b", "gone"];
+        for name in names {
+            does(&a.store, |t| _ = t.write(ALL, &id(name), 0, &content(200_000, 1))).unwrap();
+        }
+        let block = |n: u64, name: &str| does(&a.store, |t| _ = t.write(ALL, &id(name), n * 8192, &content(4096, 2)));
+        names.iter().for_each(|name| (0..3).for_each(|n| block(n, name).unwrap()));
+        assert!(a.store.usage().uncounted >= 9);
+        let (store, kv) = (a.store.clone(), a.kv.clone());
+        a.kv.hook(3, Family::Blobs, move || {
+            // What these blobs count is otherwise by now than in the page that was read, or they are no more.
+            let not_in_memory = kv.damaged.lock().unwrap().take();
+            let mut now = Transaction::new();
+            now.write(ALL, &id("a"), 0, &content(150_000, 3)).remove(ALL, &id("gone"));
+            now.write(ALL, &id("b"), 100_000, &content(4096, 4));
+            let ticket = store.queue(now).unwrap();
+            if commits {
+                store.wait(ticket).unwrap();
+            }
+            // And more waits for these.
+            *kv.damaged.lock().unwrap() = not_in_memory;
+            does(&store, |t| _ = t.write(ALL, &id("b"), 147_456, &content(20_480, 5))).unwrap();
+        });
+        a.store.pack().unwrap();
+        assert!(a.kv.hook.lock().unwrap().is_none());
+        let mut expected = content(200_000, 1);
+        (0..3).for_each(|n| expected[n * 8192..n * 8192 + 4096].copy_from_slice(&content(4096, 2)));
+        let mut other = expected.clone();
+        expected[..150_000].copy_from_slice(&content(150_000, 3));
+        other[100_000..104_096].copy_from_slice(&content(4096, 4));
+        other[147_456..167_936].copy_from_slice(&content(20_480, 5));
+        assert!(a.store.read(ALL, &id("a"), 0, 200_000).unwrap() == expected);
+        assert!(a.store.read(ALL, &id("b"), 0, 200_000).unwrap() == other);
+        fine(&a.store);
+        a.store.pack().unwrap();
+        assert_eq!(a.store.usage().uncounted, 0);
+        fine(&a.store);
+    }
+}
+
+#[test]
+fn who_writes_waits_for_records_beside_others() {
+    let a = new(&large(), Options { attended: true, ..options() });
+    for name in ["a", "b"] {
+        does(&a.store, |t| _ = t.write(ALL, &id(name), 0, &content(700 << 10, 1))).unwrap();
+    }
+    *a.kv.meeting.lock().unwrap() = (0, 2);
+    std::thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let store = &a.store;
+            scope.spawn(move || does(store, |t| _ = t.write(ALL, &id(name), 600 << 10, &content(4096, 2))).unwrap());
+        }
+    });
+    *a.kv.meeting.lock().unwrap() = (0, 0);
+    fine(&a.store);
 }
 
 #[test]

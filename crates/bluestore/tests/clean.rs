@@ -386,3 +386,22 @@ fn whoever_cleans_in_the_background_rests_for_users_and_for_nobody_else() {
     assert!(until_due(false).is_zero(), "nobody has waited for anything");
     assert!(!until_due(true).is_zero(), "users are there again");
 }
+
+#[test]
+fn nobody_who_writes_cleans_where_somebody_else_does_in_time() {
+    let drive = drive(96);
+    let store = open_with(&drive, Exec::Inline, Options { attended: true, ..options() }).unwrap();
+    let mut begin = Transaction::new();
+    store.commit(std::mem::take(begin.create_collection(ALL, 0))).unwrap();
+    let (mut rng, mut steps) = (ChaCha8Rng::seed_from_u64(5), 0);
+    for _ in 0..1500 {
+        let (mut write, before) = (Transaction::new(), store.usage().moved);
+        write.write(ALL, &object(rng.random_range(0..240)), 0, &content(256 << 10, rng.random()));
+        store.commit(write).unwrap();
+        assert_eq!(store.usage().moved, before, "whoever wrote has cleaned, after {steps} steps of another");
+        while store.clean_a_step().unwrap().is_some() {
+            steps += 1;
+        }
+    }
+    assert!(steps > 100, "{steps}");
+}

@@ -192,8 +192,7 @@ impl KeyValue for MapStore {
     }
 
     fn pairs(&self, family: Family, from: &[u8], to: Option<&[u8]>, most: usize) -> Result<Vec<Pair>> {
-        // The cleaner begins with short pages. Whoever makes changes of counts has the right to prepare, and asks for long ones.
-        if family == Family::Deferred || family == Family::Blobs && most <= 64 {
+        if family == Family::Deferred || family == Family::Blobs {
             self.hook.call();
         }
         let inner = self.inner.lock().unwrap();
