@@ -25,6 +25,8 @@ fn is_worth_it(live: u64, capacity: u64) -> bool {
 
 /// Zones whose blobs are looked up in one pass: a pass costs the same for any number of them, and memory for the records of each.
 const AT_ONCE: usize = 8;
+/// Such a part of the changes of counts that may wait is so few that victims are chosen without them: a full store may look for some all the time.
+const FEW: usize = 8;
 /// Records of a page of a pass over all of them.
 const PAGE: usize = 16 << 10;
 
@@ -44,7 +46,12 @@ impl Core {
     /// # Errors
     /// Those of [`Core::keep`], and of a victim where no other gave anything.
     pub fn clean(&self, goal: Goal, most: u64) -> Result<Cleaned> {
-        if lock(&self.cleaning).listed.is_empty() {
+        if self.data.unit.is_some() {
+            // In place nothing has to move.
+            return Ok(Cleaned::default());
+        }
+        let waiting = self.state().counts.len();
+        if lock(&self.cleaning).listed.is_empty() && (goal == Goal::Room || waiting > self.options.count_from / FEW) {
             // The next victims are chosen by what is dead.
             self.recount()?;
         }
@@ -60,8 +67,9 @@ impl Core {
     /// # Errors
     /// As [`Core::clean`].
     pub fn clean_ahead(&self) -> Result<()> {
-        // In place nothing has to move.
-        if self.options.attended || self.data.unit.is_some() || !self.cleaner.is_due() {
+        // The system may have had no thread to give.
+        let attended = self.maintenance.get().map_or(self.options.attended, |maintenance| maintenance.is_attended());
+        if attended || self.data.unit.is_some() || !self.cleaner.is_due() {
             return Ok(());
         }
         match self.clean(Goal::Ahead, self.tenant.volume().least_capacity()) {

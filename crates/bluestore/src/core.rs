@@ -329,13 +329,16 @@ impl Drop for WaitsNow<'_> {
 #[must_use]
 pub(crate) struct Preparing<'a>(#[expect(dead_code, reason = "it is held")] Taken<'a>);
 
-/// In place so many times as many bytes gather before they are packed.
+/// In place so many times as many bytes gather before they are packed, where a block of them takes no more room than that.
 const IN_PLACE: u64 = 8;
 
 /// Whether the drive does not give bytes, or others than were written.
 pub(crate) fn is_of_bytes(error: &Error) -> bool {
     matches!(error.fault, Fault::Corrupt { .. } | Fault::Media { .. } | Fault::Offline)
 }
+
+/// How long whoever cleans in the background rests while somebody else cleans.
+const OTHERS: Duration = Duration::from_millis(50);
 
 /// The command that looks for more damage.
 pub(crate) const CHECK: &str = "imbrex store check";
@@ -361,7 +364,7 @@ impl Core {
             tenant: tenant.clone(),
             kv,
             cache: Cache::new(options.cache),
-            options: options.on(u64::from(zones) * zone, data.unit.is_some() && options.home),
+            options: options.on(u64::from(zones) * zone, data.unit == Some(1) && options.home),
             data,
             state: Mutex::new(state),
             preparing: Right::default(),
@@ -411,11 +414,14 @@ impl Core {
         if !self.cleaner.is_due() {
             return Ok(None);
         }
-        let most = self.tenant.volume().least_capacity();
-        self.cleaner.pace(self.options.max_slowdown, &self.load, |bytes| {
+        let (most, mut others) = (self.tenant.volume().least_capacity(), false);
+        let rest = self.cleaner.pace(self.options.max_slowdown, &self.load, |bytes| {
             let cleaned = self.clean(Goal::Rest, bytes.min(most))?;
-            Ok(cleaned.gained().then_some(cleaned.moved))
-        })
+            others = cleaned.waited && cleaned.moved == 0 && cleaned.freed == 0;
+            Ok((cleaned.gained() && !others).then_some(cleaned.moved))
+        });
+        // Somebody else cleans: nothing was learnt of how long that takes.
+        rest.map(|rest| rest.or(others.then_some(OTHERS)))
     }
 
     /// A zone was taken. Whoever cleans in the background begins where few are free, or goes on.

@@ -34,7 +34,8 @@ impl Core {
     pub fn deferred(&self, group: u64, (last, most): (u64, u64), todo: &mut Vec<Todo>) -> Result<(Known, bool)> {
         let (others, before) = (self.state().deferred.others, group.min(last.saturating_add(1)));
         let (found, mut unread) = match others {
-            Some(_) => self.deferred_in_kv(group, most)?,
+            // All that an earlier opening has left has to come by, or memory is never what there is.
+            Some(_) => self.deferred_in_kv(group, most.max(PACKED))?,
             None => (self.state().deferred.take(before, most), false),
         };
         let (mut all, mut pieces) = (Known::new(), Vec::new());

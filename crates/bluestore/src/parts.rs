@@ -169,7 +169,7 @@ impl Core {
         let failed = Mutex::new(None);
         self.helpers.beside(pieces - 1, || {
             loop {
-                let Some((block, piece)) = lock(&left).next() else { break };
+                let Some((block, piece)) = lock(&left).next().filter(|_| lock(&failed).is_none()) else { break };
                 if let Err(error) = self.read_blocks(command.zone, block, piece, cause) {
                     lock(&failed).get_or_insert(error);
                 }

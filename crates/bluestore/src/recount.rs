@@ -35,7 +35,10 @@ impl Core {
         if !due {
             return Ok(());
         }
-        let one = if late { Some(self.recounting.take()) } else { self.recounting.try_take() };
+        let one = match late {
+            true => self.recounting.take_unless(|| (self.state().counts.len() < 2 * many).then_some(())).err(),
+            false => self.recounting.try_take(),
+        };
         one.map_or(Ok(()), |one| self.recount_step(&one))
     }
 
@@ -44,10 +47,10 @@ impl Core {
     /// # Errors
     /// As [`Core::recount_if_due`].
     pub fn recount(&self) -> Result<()> {
-        let one = self.recounting.take();
         self.state().counts.sweep = Some(FIRST);
         while self.state().counts.sweep.is_some() {
-            self.recount_step(&one)?;
+            // Whoever waits for a page does not wait for all.
+            self.recount_step(&self.recounting.take())?;
         }
         Ok(())
     }
@@ -92,13 +95,14 @@ impl Core {
 
     /// Makes what waits for a page of records, from where the sweep is. Transactions go on while it is read.
     fn recount_step(&self, _one: &Taken<'_>) -> Result<()> {
-        let first = {
+        let (from, first) = {
             let mut state = self.state();
-            let first = state.counts.sweep.and_then(|from| state.counts.from(from).next());
+            let from = state.counts.sweep;
+            let first = from.and_then(|from| state.counts.from(from).next());
             if first.is_none() {
                 state.counts.sweep = None;
             }
-            first
+            (from, first)
         };
         let Some(first) = first else { return Ok(()) };
         lock(&self.cleaning).begins(Reader::Recount);
@@ -106,7 +110,11 @@ impl Core {
         let _preparing = self.prepare();
         let made = self.recount_page(first, read);
         lock(&self.cleaning).ends(Reader::Recount);
-        self.state().counts.sweep = made?;
+        let (next, mut state) = (made?, self.state());
+        // Somebody may have begun anew meanwhile.
+        if state.counts.sweep == from {
+            state.counts.sweep = next;
+        }
         Ok(())
     }
 

@@ -54,6 +54,10 @@ impl Core {
             && (state.unpackable > 0 || !state.deferred.has_before(last + 1))
         {
             state.homes.phase = Phase::Gathers;
+            // What they have deferred is packed, or was overwritten.
+            if !state.deferred.has_before(last + 1) {
+                state.homes.forget(last + 1);
+            }
         }
     }
 }

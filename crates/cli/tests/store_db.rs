@@ -64,7 +64,7 @@ fn a_drive_without_that_of_its_metadata_is_told_in_one_sentence() {
     says(&fails(at.store("ls", &["--db", at.drive()]), 2), &["named for its own metadata"]);
     says(
         &fails(at.run(&["store", "ls", &ssd]), 1),
-        &["not for bluestore; use `imbrex store` or it as --db with the drive of the objects"],
+        &["not for bluestore; use `imbrex store` or its option --db with the drive of the objects"],
     );
     let uri = format!("imbrex://{}?db={}", at.drive(), ssd.replace('&', "%26"));
     says(&fails(at.run(&["store", "ls", &uri, "--db", &ssd]), 2), &["leave --db out"]);

@@ -56,9 +56,9 @@ impl Left {
         self.segments.iter().filter(|segment| segment.key.owner == owner).cloned().collect()
     }
 
-    /// Whether no tenant has still to hear of a loss of power.
+    /// Whether no tenant has still to hear of a loss of power, and nothing is left in an old region that no tenant has asked for.
     pub(super) fn knows_all(&self) -> bool {
-        self.lost_power == 0
+        self.lost_power == 0 && (self.moved || self.segments.is_empty())
     }
 
     /// How many zones a tenant had reserved for it at most: each of its files one.

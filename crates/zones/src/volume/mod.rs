@@ -237,7 +237,7 @@ fn user_of(tenant: &str) -> String {
         "chunkstore" => "`imbrex chunk`".into(),
         "kv" => "`imbrex kv`".into(),
         "metadata" | "metadata-files" | "bluestore" => "`imbrex store`".into(),
-        "metadata-of" => "it as --db with the drive of the objects".into(),
+        "metadata-of" => "its option --db with the drive of the objects".into(),
         other => format!("the engine {other}"),
     }
 }
