@@ -69,6 +69,16 @@ fn what_another_engine_left_in_memory_is_kept_until_it_asks() {
     }
 }
 
+/// As where the options of an opening are wrong, or another drive that it needs is not there.
+#[test]
+fn an_opening_of_which_no_engine_begins_gives_up_nothing() {
+    let drive = formatted();
+    both_die(&drive, 3000, 2000);
+    open(&drive).shutdown(true).unwrap();
+    let log = Engine::of(open(&drive), "log", FRAMED).unwrap();
+    assert!(log.replayed == 3000 && log.contents().unwrap() == bytes(0, 3000), "{}", log.replayed);
+}
+
 /// The one mounts while the other is still at it, and the process dies.
 #[test]
 fn what_one_engine_is_replaying_is_kept_when_another_has_recovered() {
