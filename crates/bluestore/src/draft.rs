@@ -13,7 +13,7 @@ use crate::lock::lock;
 use crate::names::Name;
 use crate::onode::{Extent, Onode, SPAN, Span, of_span_key, span_key};
 use crate::table::Sums;
-use crate::transaction::Callback;
+use crate::transaction::{Asks, Callback};
 use imbrex_device::{AlignedBuf, Code, Error, Result, ZoneId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,14 +84,15 @@ pub(crate) struct Draft<'a> {
     together: u32,
     /// It has bytes that were not there. What is left of a block or a compressed blob, and is written anew, is none of them.
     brings: bool,
-    /// It has records that were not there.
-    brings_records: bool,
+    asks: Asks,
     next: u64,
     version: u64,
 }
 
 /// Bytes that a block of data takes in the records of its blob and its extent, at most.
 const BLOB_RECORD: u64 = 64;
+/// What comes with a removal is no more than so many bytes: some hundred records of extents, as of pieces of an image that go.
+const LITTLE: u64 = 256 << 10;
 
 impl Object {
     /// The span has changed.
@@ -138,7 +139,7 @@ impl<'a> Draft<'a> {
             sums: Sums::default(),
             together: 1,
             brings: false,
-            brings_records: false,
+            asks: Asks::Nothing,
             next,
             version,
         }
@@ -158,18 +159,20 @@ impl<'a> Draft<'a> {
         self.brings = true;
     }
 
-    /// It is refused where the drive of the metadata is full, if that is another one.
-    pub fn brings_records(&mut self) {
-        self.brings_records = true;
+    /// It is refused where the drive of the metadata has no room for that, if it is another one.
+    pub fn asks(&mut self, asks: Asks) {
+        self.asks = asks;
     }
 
     /// Whether the drive of the metadata has room for it.
     fn check_metadata(&self) -> Result<()> {
-        if !self.brings_records || !self.core.options.elsewhere {
+        if self.asks == Asks::Nothing || !self.core.options.elsewhere {
             return Ok(());
         }
         let blobs: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK * BLOB_RECORD).sum();
-        match self.core.kv.has_room(self.layer.bytes() + blobs) {
+        let bytes = self.layer.bytes() + blobs;
+        let little = self.asks == Asks::Little && bytes <= LITTLE;
+        match self.core.kv.has_room(bytes, little) {
             true => Ok(()),
             false => Err(self.refuse(
                 Code::NoSpace,

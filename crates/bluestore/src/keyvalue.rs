@@ -94,9 +94,10 @@ pub trait KeyValue: Send + Sync {
     /// Those of the drive, and `NoSpace`. Then the changes may be there after a restart or not. Whoever gets an error makes no more of them before.
     fn write(&self, changes: &[Change]) -> Result<()>;
 
-    /// Whether it takes so many bytes of changes from somebody who brings more than he deletes, and has enough for deletions then. Asked where it is on another drive than the store's data.
-    fn has_room(&self, bytes: u64) -> bool {
-        let _ = bytes;
+    /// Whether it takes so many bytes of changes, and has enough for deletions then. `little`: they come with a deletion, and may have a part of what is kept for these. Asked where it is on another drive
+    /// than the store's data.
+    fn has_room(&self, bytes: u64, little: bool) -> bool {
+        let _ = (bytes, little);
         true
     }
 

@@ -20,7 +20,7 @@ use crate::rounds::{Rounds, SCRUB};
 use crate::space::Space;
 use crate::super_block::SuperBlock;
 use crate::table::{Sums, Table, Zone, of_zone_key};
-use crate::transaction::{Callback, Step, Transaction};
+use crate::transaction::{Asks, Callback, Step, Transaction, asks};
 use imbrex_device::{Code, Error, Fault, Result, Written, Zone as DriveZone, ZoneId};
 use imbrex_zones::clean::{Goal, Waits};
 use imbrex_zones::shell::Maintenance;
@@ -36,6 +36,9 @@ pub const BUDGET: Budget = Budget::keeping(0, 2).at_least(4);
 /// An object store on a tenant's zones, with its metadata in a key-value store. Clones are the same one.
 #[derive(Clone)]
 pub struct BlueStore(Arc<Core>);
+
+/// Steps of a transaction, and what they ask of the drive of the metadata.
+type Of<'a> = (&'a [(CollectionId, Step)], Asks);
 
 /// A transaction that everybody sees, and that becomes durable with its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,7 +186,8 @@ impl BlueStore {
     /// Those of a step that makes no sense, each with its own kind: `NotFound`, `Exists`, `NotEmpty`, `InvalidArgument`, `NameTooLong`, `Range`. `NoSpace`. Then nothing
     /// has changed. Callbacks are told as well.
     pub fn queue(&self, transaction: Transaction) -> Result<Ticket> {
-        let Transaction { steps, callbacks } = transaction;
+        let Transaction { steps, callbacks, makes_room } = transaction;
+        let asks = asks(&steps, makes_room);
         if self.0.gathered() > self.0.options.gather {
             let group = self.0.state().group;
             if let Err(error) = self.0.keep(group) {
@@ -194,7 +198,7 @@ impl BlueStore {
             return Err(tell(callbacks, error));
         }
         self.0.read_ahead_of(&steps);
-        let mut prepared = self.prepare(&steps, callbacks, Counts::MayWait);
+        let mut prepared = self.prepare((&steps, asks), callbacks, Counts::MayWait);
         for counts in [Counts::MayWait, Counts::AtOnce] {
             let callbacks = match prepared {
                 Ok(ticket) => return Ok(ticket),
@@ -204,7 +208,7 @@ impl BlueStore {
             if let Err(error) = self.make_all_durable(counts) {
                 return Err(tell(callbacks, error));
             }
-            prepared = self.prepare_again(&steps, callbacks, counts);
+            prepared = self.prepare_again((&steps, asks), callbacks, counts);
         }
         prepared.map_err(|(error, callbacks)| tell(callbacks, error))
     }
@@ -225,11 +229,11 @@ impl BlueStore {
     /// After there was no room. Each time a part of a zone is won, or it ends. `AtOnce`: what it takes away makes room for what it brings.
     fn prepare_again(
         &self,
-        steps: &[(CollectionId, Step)],
+        of: Of<'_>,
         callbacks: Vec<Callback>,
         counts: Counts,
     ) -> Result<Ticket, (Error, Vec<Callback>)> {
-        let mut prepared = self.prepare(steps, callbacks, counts);
+        let mut prepared = self.prepare(of, callbacks, counts);
         loop {
             let (error, callbacks) = match prepared {
                 Ok(ticket) => return Ok(ticket),
@@ -240,7 +244,7 @@ impl BlueStore {
                 return Err((error, callbacks));
             }
             match self.0.clean(Goal::Room, self.0.tenant.volume().least_capacity()) {
-                Ok(cleaned) if cleaned.gained() => prepared = self.prepare(steps, callbacks, counts),
+                Ok(cleaned) if cleaned.gained() => prepared = self.prepare(of, callbacks, counts),
                 Ok(_) => return Err((error, callbacks)),
                 Err(error) => return Err((error, callbacks)),
             }
@@ -249,15 +253,13 @@ impl BlueStore {
 
     fn prepare(
         &self,
-        steps: &[(CollectionId, Step)],
+        (steps, asks): Of<'_>,
         callbacks: Vec<Callback>,
         counts: Counts,
     ) -> Result<Ticket, (Error, Vec<Callback>)> {
         let _preparing = self.0.prepare();
         let mut draft = Draft::new(&self.0, counts);
-        if steps.iter().any(|(_, step)| step.brings_records()) {
-            draft.brings_records();
-        }
+        draft.asks(asks);
         for (collection, step) in steps {
             if let Err(error) = apply::step(&mut draft, *collection, step) {
                 return Err((error, callbacks));

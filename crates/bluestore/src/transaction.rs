@@ -23,6 +23,29 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    fn act(&self) -> Option<&Act> {
+        match self {
+            Step::Object { act: Act::IfThere(act), .. } => Some(act),
+            Step::Object { act, .. } => Some(act),
+            _ => None,
+        }
+    }
+
+    /// Whether records go with it.
+    fn takes_away(&self) -> bool {
+        matches!(
+            self.act(),
+            Some(
+                Act::Remove | Act::Truncate { .. } | Act::OmapRemove(_) | Act::OmapRemoveRange { .. } | Act::OmapClear
+            )
+        )
+    }
+
+    /// Whether it brings nothing, and records may become longer by it, or an object be made.
+    fn lengthens(&self) -> bool {
+        matches!(self.act(), Some(Act::Zero { .. } | Act::Rename { .. } | Act::Rewrite { .. }))
+    }
+
     /// Whether there are more records behind it than before, or longer ones. What takes something away is none, although it writes records anew.
     pub(crate) fn brings_records(&self) -> bool {
         let Step::Object { act, .. } = self else { return matches!(self, Step::CreateCollection { .. }) };
@@ -108,6 +131,29 @@ pub(crate) enum Act {
 pub struct Transaction {
     pub(crate) steps: Vec<(CollectionId, Step)>,
     pub(crate) callbacks: Vec<Callback>,
+    pub(crate) makes_room: bool,
+}
+
+/// What a transaction asks of the drive of the metadata, if that is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing: it only takes away.
+    Nothing,
+    /// Room for a little that comes with what it takes away, or for records that become longer.
+    Little,
+    /// Room for what it brings.
+    Room,
+}
+
+/// What these steps ask. `makes_room`: whoever made them says that they belong to a removal.
+pub(crate) fn asks(steps: &[(CollectionId, Step)], makes_room: bool) -> Asks {
+    let any = |of: fn(&Step) -> bool| steps.iter().any(|(_, step)| of(step));
+    match (any(Step::brings_records), any(Step::takes_away)) {
+        (true, false) if !makes_room => Asks::Room,
+        (true, _) => Asks::Little,
+        (false, _) if any(Step::lengthens) => Asks::Little,
+        _ => Asks::Nothing,
+    }
 }
 
 impl fmt::Debug for Transaction {
@@ -135,6 +181,12 @@ impl Transaction {
     /// commits.
     pub fn on_commit(&mut self, told: impl FnOnce(Result<()>) + Send + 'static) -> &mut Transaction {
         self.callbacks.push(Box::new(told));
+        self
+    }
+
+    /// It belongs to a removal, although it brings a little: it may take room that a drive of the metadata keeps for deletions.
+    pub fn makes_room(&mut self) -> &mut Transaction {
+        self.makes_room = true;
         self
     }
 

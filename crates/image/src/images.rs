@@ -375,7 +375,7 @@ impl Images {
         check_unused(&core, name)?;
         let mut transaction = Transaction::new();
         transaction.omap_remove(ALL, &directory(), &[&name_key(name)]);
-        transaction.omap_set(ALL, &directory(), &[(&going_key(core.id), b"")]);
+        transaction.omap_set(ALL, &directory(), &[(&going_key(core.id), b"")]).makes_room();
         self.store().commit(transaction)?;
         state.gone = true;
         drop(state);

@@ -228,6 +228,7 @@ impl Image {
                     false => transaction.truncate(ALL, &head, 0),
                 };
             }
+            transaction.makes_room();
             let ticket = core.store.queue(std::mem::take(&mut transaction))?;
             if !more {
                 return Ok(ticket);

@@ -66,6 +66,7 @@ impl Images {
         let snap = snap.ok_or_else(|| no_snapshot(name, snapshot))?;
         let mut transaction = Transaction::new();
         core.put_snap(&mut transaction, id, &snap);
+        transaction.makes_room();
         self.store().commit(transaction)?;
         state.snaps.insert(id, snap);
         drop(state);

@@ -14,7 +14,7 @@ const FAR: usize = 4096;
 
 /// See the module. Clones are the same one.
 #[derive(Clone)]
-pub struct Metadata(Arc<Mutex<Option<Kv>>>, Arc<Spare>);
+pub struct Metadata(Arc<Mutex<Option<Kv>>>, Arc<[Spare; 2]>);
 
 fn key(family: Family, key: &[u8]) -> Vec<u8> {
     [family.name().as_bytes(), key].concat()
@@ -103,11 +103,11 @@ impl KeyValue for Metadata {
         self.kv()?.write(&batch, false).map_err(ours)
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
+    fn has_room(&self, bytes: u64, little: bool) -> bool {
         // A store that was closed says so by itself.
         let Ok(kv) = self.kv() else { return true };
         loop {
-            if self.1.takes(bytes, || spare::of_kv(&kv)) {
+            if self.1[usize::from(little)].takes(bytes, || spare::of_kv(&kv, little)) {
                 return true;
             }
             // What was deleted is room when tables were merged.

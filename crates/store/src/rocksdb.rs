@@ -76,7 +76,7 @@ struct Open {
     database: Arc<dyn Database>,
     files: BlueFs,
     room: Arc<Room>,
-    spare: Arc<Spare>,
+    spare: Arc<[Spare; 2]>,
     reserve: u64,
 }
 
@@ -140,11 +140,11 @@ impl KeyValue for Rocks {
         database.write(changes).map_err(ours)
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
+    fn has_room(&self, bytes: u64, little: bool) -> bool {
         // A store that was closed says so by itself.
         let Ok(Open { database, files, spare, reserve, .. }) = self.get_open() else { return true };
         let space = || (files.space().free, files.space().total);
-        let takes = || spare.takes(bytes, || spare::of_files(space(), reserve));
+        let takes = || spare[usize::from(little)].takes(bytes, || spare::of_files(space(), reserve, little));
         // What was deleted is room when tables were written anew.
         takes() || database.make_room().is_ok() && takes()
     }

@@ -23,18 +23,20 @@ impl Spare {
     }
 }
 
-/// Bytes that a key-value store has room for, with as much beside as merges and deletions need: what it has takes three quarters of its zones at most, those aside that it cannot do without.
-pub(crate) fn of_kv(kv: &Kv) -> u64 {
+/// Bytes that a key-value store has room for, with as much beside as merges and deletions need: what it has takes three quarters of its zones at most, those aside that it cannot do without. `little`: seven
+/// eighths.
+pub(crate) fn of_kv(kv: &Kv, little: bool) -> u64 {
     let (figures, volume) = (kv.figures(), kv.volume());
     let zones = (figures.zones.0 + figures.zones.1).saturating_sub(imbrex_kv::budget(volume.geometry()).least);
     let has = figures.levels.iter().map(|(_, bytes, _)| *bytes).sum::<u64>() + figures.memory;
-    (u64::from(zones) * volume.least_capacity() / 4 * 3).saturating_sub(has)
+    (u64::from(zones) * volume.least_capacity() / 8 * if little { 7 } else { 6 }).saturating_sub(has)
 }
 
 /// Bytes that RocksDB has room for: half as much again stays free as its own writes leave (see [`room`](crate::room)), and a third of all, since logs of many short deletions are there until tables
-/// were written anew.
-pub(crate) fn of_files((free, total): (u64, u64), reserve: u64) -> u64 {
-    free.saturating_sub((reserve + reserve / 2).max(total / 3))
+/// were written anew. `little`: a quarter as much, and a sixth.
+pub(crate) fn of_files((free, total): (u64, u64), reserve: u64, little: bool) -> u64 {
+    let parts = if little { 2 } else { 1 };
+    free.saturating_sub((reserve + reserve / 2 / parts).max(total / 3 / parts))
 }
 
 #[cfg(test)]
@@ -48,6 +50,10 @@ mod tests {
         // An eighth of that before it looks again.
         assert!(spare.takes(100, || panic!()) && spare.takes(100, || panic!()) && !spare.takes(100, || 0));
         assert!(!spare.takes(1, || 0));
-        assert_eq!([(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve)), [40, 60, 0]);
+        assert_eq!(
+            [(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, false)),
+            [40, 60, 0]
+        );
+        assert_eq!([(100, 40), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, true)), [50, 10]);
     }
 }

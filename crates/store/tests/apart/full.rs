@@ -93,3 +93,42 @@ fn a_full_drive_of_objects_refuses_bytes_and_takes_the_rest() {
     put(&store, 1, &content(5_000_000, 9)).unwrap();
     assert_eq!(store.check_all(true).unwrap().wrong, Vec::<String>::new());
 }
+
+/// What belongs to a removal has room beyond that of others, as where an image or its snapshot goes. It has an end as well, and what only takes away goes on then.
+#[test]
+fn what_comes_with_a_removal_has_room_on_a_full_drive_of_metadata() {
+    let small = Config { capacity: 9 << 20, ..config() };
+    let two = Two::new(&Config { capacity: 48 << 20, ..config() }, &small);
+    two.format(false).unwrap();
+    let store = two.open().unwrap();
+    commit(&store, |new| _ = new.create_collection(ALL, 0).touch(ALL, &name(0)).touch(ALL, &name(1))).unwrap();
+    let value = vec![7; 3000];
+    let pair = |n: u32, makes_room: bool| {
+        commit(&store, |new| {
+            new.omap_set(ALL, &name(0), &[(&n.to_be_bytes(), &value)]);
+            if makes_room {
+                new.makes_room();
+            }
+        })
+    };
+    let full = |from: u32, makes_room: bool| (from..10_000).find(|n| pair(*n, makes_room).is_err()).unwrap();
+    let first = full(0, false);
+    assert_eq!(pair(first, false).unwrap_err().code(), Code::NoSpace);
+    let both = |new: &mut Transaction| _ = new.remove(ALL, &name(1)).omap_set(ALL, &name(0), &[(b"going", b"")]);
+    commit(&store, both).unwrap();
+    let last = full(first, true);
+    assert!(last > first, "{first}, {last}");
+    assert_eq!(pair(last, true).unwrap_err().code(), Code::NoSpace);
+    // Objects that are made by zeros have an end, too.
+    let zeros = |n: u32| commit(&store, |new| _ = new.zero(ALL, &name(n), 0, 4096));
+    let refused = (2..10_000).find_map(|n| zeros(n).err()).unwrap();
+    assert_eq!(refused.code(), Code::NoSpace);
+    // Nothing has ended.
+    let keys: Vec<_> = (0..last).map(u32::to_be_bytes).collect();
+    for keys in keys.chunks(64) {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        commit(&store, |new| _ = new.omap_remove(ALL, &name(0), &keys)).unwrap();
+    }
+    pair(0, false).unwrap();
+    assert_eq!(store.check_all(true).unwrap().wrong, Vec::<String>::new());
+}
