@@ -150,7 +150,7 @@ fn a_flipped_bit_is_told_and_costs_one_object() {
     let scrub = at.store("scrub", &[]);
     assert_eq!(scrub.status.code(), Some(3));
     says(&text(&scrub.stdout), &[" bytes of object 0:", " on cannot be read"]);
-    says(&done(at.store("stat", &[])), &["seconds ago", "1 place"]);
+    says(&done(at.store("stat", &[])), &[" ago", "1 place"]);
     let known = || json(at.store("stat", &["--json"]))["scrub"]["damaged_places"].as_u64();
     assert_eq!(known(), Some(1));
     // What is put again is whole.
