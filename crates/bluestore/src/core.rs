@@ -40,7 +40,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Blobs of fewer bytes go to the key-value store first, and are packed later. A write has one for each span of 256 KiB that it touches, of whole blocks. On a disk that saves a way of its head for each (BlueStore §4.2).
     pub defer_below: u64,
-    /// So many bytes of such writes gather before they are packed; eight times as many in place, where each goes back to a place of its own: the more there are, the shorter are the ways between them.
+    /// So many bytes of such writes gather before they are packed. With [`home`](Options::home), and units of one block, it is eight times as many: each goes back to a place of its own, and the more there are, the shorter are the ways between
+    /// them.
     pub pack_from: u64,
     /// So many bytes gather in memory, of data and of metadata, before whoever adds more commits them.
     pub gather: u64,

@@ -38,6 +38,8 @@ impl Gone {
             for (place, blocks) in &dead {
                 self.units.extend(blob.dead_units(unit, *place, *blocks).into_iter().map(|units| (units, place.life)));
             }
+        }
+        if core.goes_home() {
             self.stood.extend(stood(id, blob.offset, &before, &dead));
         }
         self.blocks.extend(dead);

@@ -37,6 +37,10 @@ impl Core {
     /// # Errors
     /// As [`Core::keep`].
     pub fn settle(&self) -> Result<()> {
+        // Each commit of any store asks.
+        if !self.goes_home() {
+            return Ok(());
+        }
         let must = self.advance(&mut self.state());
         if let Must::Sync(group) = must { self.commit_quietly(group) } else { Ok(()) }
     }

@@ -48,8 +48,7 @@ impl Step {
 
     /// Whether there are more records behind it than before, or longer ones. What takes something away is none, although it writes records anew.
     pub(crate) fn brings_records(&self) -> bool {
-        let Step::Object { act, .. } = self else { return matches!(self, Step::CreateCollection { .. }) };
-        let act = if let Act::IfThere(act) = act { act } else { act };
+        let Some(act) = self.act() else { return matches!(self, Step::CreateCollection { .. }) };
         match act {
             Act::Touch
             | Act::Write { .. }
