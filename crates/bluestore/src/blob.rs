@@ -4,6 +4,7 @@
 //! Objects name a blob by its number. Only the blob's own record says where it is. So who moves it changes no object, and a clone costs it a count.
 //! A blob is cut into *grains*, for which it has a checksum each. A *piece* is a number of grains that as many extents name and that stand together.
 
+use crate::checksum::Checksum;
 use crate::codec::{Reader, put_ordered, put_varint};
 use crate::compress::{Compression, TOGETHER, decompress};
 use crate::units::Units;
@@ -54,8 +55,9 @@ pub(crate) struct Blob {
     /// Blocks that extents may name. They are those that are stored; or those that were compressed: then all that is stored is one grain.
     pub named: u32,
     codec: Compression,
+    checksum: Checksum,
     pieces: Vec<Piece>,
-    /// CRC-32C of each grain; of a dead one nothing.
+    /// Of each grain; of a dead one nothing.
     sums: Vec<u32>,
 }
 
@@ -72,6 +74,17 @@ pub(crate) struct Run {
 pub(crate) const MAX_GRAIN: u8 = 5;
 /// A blob has at most so many blocks: those of a span of an object.
 pub(crate) const MAX_BLOCKS: u32 = 64;
+
+/// How blocks of a grain (as a power of two), compression and checksum stand in a byte of a record.
+pub(crate) fn kind(grain: u8, codec: Compression, checksum: Checksum) -> u8 {
+    grain | codec.number() << 4 | checksum.number() << 6
+}
+
+/// What [`kind`] has made; `None`: it makes no sense.
+pub(crate) fn of_kind(kind: u8) -> Option<(u8, Compression, Checksum)> {
+    let grain = Some(kind & 15).filter(|grain| *grain <= MAX_GRAIN)?;
+    Some((grain, Compression::of_number(kind >> 4 & 3)?, Checksum::of_number(kind >> 6)?))
+}
 
 impl BlobId {
     pub fn key(&self) -> Vec<u8> {
@@ -101,17 +114,17 @@ impl fmt::Display for BlobId {
 
 impl Blob {
     /// A new one, which nobody names yet. `bytes` are whole blocks.
-    pub fn new(offset: u64, grain: u8, bytes: &[u8]) -> Blob {
+    pub fn new(offset: u64, grain: u8, checksum: Checksum, bytes: &[u8]) -> Blob {
         let blocks = (bytes.len() as u64 / BLOCK) as u32;
-        let sums: Vec<u32> = bytes.chunks((BLOCK as usize) << grain).map(crc32c::crc32c).collect();
+        let sums: Vec<u32> = bytes.chunks((BLOCK as usize) << grain).map(|grain| checksum.of(grain)).collect();
         let pieces = vec![Piece { grains: sums.len() as u32, refs: 0, place: None }];
-        Blob { offset, grain, blocks, named: blocks, codec: Compression::Off, pieces, sums }
+        Blob { offset, grain, blocks, named: blocks, codec: Compression::Off, checksum, pieces, sums }
     }
 
     /// A new one, of so many blocks, for which `stored` stand.
-    pub fn compressed(offset: u64, (codec, named): (Compression, u32), stored: &[u8]) -> Blob {
+    pub fn compressed(offset: u64, (codec, named): (Compression, u32), checksum: Checksum, stored: &[u8]) -> Blob {
         let grain = (stored.len() as u64 / BLOCK).next_power_of_two().ilog2() as u8;
-        Blob { named, codec, ..Blob::new(offset, grain, stored) }
+        Blob { named, codec, ..Blob::new(offset, grain, checksum, stored) }
     }
 
     /// The blocks that stand for what is stored of all of it, or of a part where it is not compressed; `None`: they make no sense.
@@ -182,7 +195,8 @@ impl Blob {
         let blocks = ends.max().flatten().filter(|end| (1..=MAX_BLOCKS).contains(end))?;
         let pieces = vec![Piece { grains: blocks, refs: 0, place: None }];
         let sums = vec![0; blocks as usize];
-        let blob = Blob { offset, grain: 0, blocks, named: blocks, codec: Compression::Off, pieces, sums };
+        let (codec, checksum) = (Compression::Off, Checksum::Crc32c);
+        let blob = Blob { offset, grain: 0, blocks, named: blocks, codec, checksum, pieces, sums };
         Some(blob.recounted(extents, false, false))
     }
 
@@ -194,6 +208,11 @@ impl Blob {
     /// How it is compressed.
     pub fn codec(&self) -> Compression {
         self.codec
+    }
+
+    /// What its checksums are made by.
+    pub fn checksum(&self) -> Checksum {
+        self.checksum
     }
 
     /// Checksums of all its grains; of a dead one nothing.
@@ -427,14 +446,14 @@ impl Blob {
     pub fn verify(&self, first: u32, bytes: &[u8]) -> Option<u32> {
         let from = self.grain_of(first) as usize;
         let grains = bytes.chunks((BLOCK as usize) << self.grain);
-        let wrong = grains.zip(&self.sums[from..]).position(|(grain, sum)| crc32c::crc32c(grain) != *sum);
+        let wrong = grains.zip(&self.sums[from..]).position(|(grain, sum)| self.checksum.of(grain) != *sum);
         wrong.map(|n| self.begin((from + n) as u32))
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.offset);
-        out.push(self.grain | self.codec.number() << 4);
+        out.push(kind(self.grain, self.codec, self.checksum));
         put_varint(&mut out, self.blocks.into());
         if self.codec != Compression::Off {
             put_varint(&mut out, self.named.into());
@@ -460,8 +479,8 @@ impl Blob {
     pub fn decode(bytes: &[u8]) -> Option<Blob> {
         let mut from = Reader(bytes);
         let (offset, head, blocks) = (from.varint()?, from.byte()?, from.small::<u32>()?);
-        let (grain, codec) = (head & 15, Compression::of_number(head >> 4)?);
-        if grain > MAX_GRAIN || !(1..=MAX_BLOCKS).contains(&blocks) {
+        let (grain, codec, checksum) = of_kind(head)?;
+        if !(1..=MAX_BLOCKS).contains(&blocks) {
             return None;
         }
         let grains = blocks.div_ceil(1 << grain);
@@ -491,7 +510,7 @@ impl Blob {
             }
             pieces.push(Piece { grains: n, refs, place });
         }
-        from.is_empty().then_some(Blob { offset, grain, blocks, named, codec, pieces, sums })
+        from.is_empty().then_some(Blob { offset, grain, blocks, named, codec, checksum, pieces, sums })
     }
 }
 
@@ -510,7 +529,7 @@ mod tests {
 
     #[test]
     fn what_is_overwritten_in_the_middle_leaves_two_pieces() {
-        let mut blob = Blob::new(5, 0, &bytes(8));
+        let mut blob = Blob::new(5, 0, Checksum::Crc32c, &bytes(8));
         blob.name(0, 8);
         assert_eq!(blob.put(0, 8, at(100)), 8);
         // An extent of all blocks becomes two.
@@ -529,7 +548,7 @@ mod tests {
     #[test]
     fn a_grain_lives_as_long_as_one_of_its_blocks() {
         let all = bytes(10);
-        let mut blob = Blob::new(0, 2, &all);
+        let mut blob = Blob::new(0, 2, Checksum::Crc32c, &all);
         blob.name(0, 10);
         assert_eq!(blob.whole(5, 1), (4, 4));
         assert_eq!(blob.whole(9, 1), (8, 2));
@@ -546,7 +565,7 @@ mod tests {
 
     #[test]
     fn what_is_compressed_lives_and_moves_as_one() {
-        let mut blob = Blob::compressed(3, (Compression::Lz4, 20), &bytes(5));
+        let mut blob = Blob::compressed(3, (Compression::Lz4, 20), Checksum::Xxh3, &bytes(5));
         blob.name(0, 20);
         assert_eq!((blob.grain(), blob.together(), blob.whole(7, 1)), (3, 20, (0, 5)));
         assert_eq!(blob.put(0, 5, at(100)), 5);
@@ -563,7 +582,7 @@ mod tests {
         assert_eq!(blob.unname(0, 4), (vec![(at(300), 5)], true));
         assert!(blob.is_dead());
         // One of more blocks than were compressed, or of several grains.
-        let mut record = Blob::compressed(3, (Compression::Zstd, 20), &bytes(5)).encode();
+        let mut record = Blob::compressed(3, (Compression::Zstd, 20), Checksum::Xxh3, &bytes(5)).encode();
         assert!(Blob::decode(&record).is_some());
         record[1] -= 1;
         assert_eq!(Blob::decode(&record), None);
@@ -571,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_dead_when_none_of_its_blocks_lives() {
-        let mut blob = Blob::new(0, 0, &bytes(10));
+        let mut blob = Blob::new(0, 0, Checksum::Crc32c, &bytes(10));
         blob.name(0, 10);
         // Two pieces, each in units of its own.
         blob.put(0, 6, at(8));
@@ -592,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_place_behind_any_zone_is_refused() {
-        let mut blob = Blob::new(0, 0, &bytes(9));
+        let mut blob = Blob::new(0, 0, Checksum::Crc32c, &bytes(9));
         blob.name(0, 9);
         blob.put(0, 9, at((1 << 31) - 1));
         assert!(Blob::decode(&blob.encode()).is_some());
@@ -602,7 +621,7 @@ mod tests {
 
     #[test]
     fn what_has_moved_meanwhile_stays_where_it_is() {
-        let mut blob = Blob::new(0, 1, &bytes(9));
+        let mut blob = Blob::new(0, 1, Checksum::Crc32c, &bytes(9));
         blob.name(0, 9);
         blob.put(0, 9, at(100));
         blob.unname(2, 2);
@@ -621,7 +640,7 @@ mod tests {
         fn counts_and_places_are_those_of_single_blocks(
             grain in 0..=MAX_GRAIN, blocks in 1..=MAX_BLOCKS, ops in prop::collection::vec((0..3u8, 0..64u32, 1..=64u32), 1..40),
         ) {
-            let mut blob = Blob::new(1, grain, &bytes(blocks));
+            let mut blob = Blob::new(1, grain, Checksum::Crc32c, &bytes(blocks));
             let size = 1 << grain;
             // A new blob is named as a whole.
             blob.name(0, blocks);

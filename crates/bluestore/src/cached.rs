@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     fn blob(blocks: u64) -> Arc<Blob> {
-        Arc::new(Blob::new(0, 0, &vec![0; (blocks * crate::codec::BLOCK) as usize]))
+        Arc::new(Blob::new(0, 0, crate::Checksum::Crc32c, &vec![0; (blocks * crate::codec::BLOCK) as usize]))
     }
 
     fn put(cache: &Cache, moment: u64, key: &[u8], blocks: u64) {

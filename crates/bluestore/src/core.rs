@@ -11,6 +11,7 @@
 use crate::again::Again;
 use crate::blob::{BLOCK, Blob, BlobId};
 use crate::cached::Cache;
+use crate::checksum::Checksum;
 use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
@@ -49,6 +50,8 @@ pub struct Options {
     pub count_from: usize,
     /// What it does with bytes that no hint calls incompressible.
     pub compression: Compression,
+    /// What makes checksums of the bytes that it writes.
+    pub checksum: Checksum,
     /// From so many per cent of its capacity on the store says that it is nearly full.
     pub near_full: u8,
     /// From so many on it takes only what makes room. Close to 100 the cleaner moves many bytes for each that is written.
@@ -100,6 +103,7 @@ impl Default for Options {
             gather: 64 << 20,
             count_from: 64 << 10,
             compression: Compression::Off,
+            checksum: Checksum::Crc32c,
             near_full: 85,
             full: 95,
             max_slowdown: 1.5,

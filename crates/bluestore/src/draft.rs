@@ -395,9 +395,10 @@ impl<'a> Draft<'a> {
         let id = BlobId { onode: object.onode.number, number: object.onode.next_blob };
         object.onode.next_blob += 1;
         let grain = object.onode.hint.grain().min(self.core.data.longest_grain());
+        let checksum = self.core.options.checksum;
         let blob = match packed {
-            None => Blob::new(offset, grain, &bytes),
-            Some(packed) => Blob::compressed(offset, packed, &bytes),
+            None => Blob::new(offset, grain, checksum, &bytes),
+            Some(packed) => Blob::compressed(offset, packed, checksum, &bytes),
         };
         self.together = self.together.max(1 << blob.grain());
         if may == May::Wait && (bytes.len() as u64) < self.core.options.defer_below {

@@ -140,6 +140,7 @@ pub(crate) fn open(
 mod tests {
     use super::*;
     use crate::blob::Place;
+    use crate::checksum::Checksum;
 
     #[test]
     fn records_come_back_and_nothing_else_is_taken_for_them() {
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn units_of_blobs_are_those_of_their_living_blocks() {
-        let mut blob = Blob::new(0, 0, &[0; 9 * 4096]);
+        let mut blob = Blob::new(0, 0, Checksum::Crc32c, &[0; 9 * 4096]);
         blob.name(0, 9);
         blob.put(0, 9, Place { zone: 3, block: 4 * 127, life: 1 });
         blob.unname(4, 4);

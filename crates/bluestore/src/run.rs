@@ -4,13 +4,14 @@
 //! ```text
 //!   0     8        12      16     20      24     32     40      56    60   64    68
 //!   magic version  length  crc    pieces  life   group  volume  zone  at   mount pieces, 24 bytes each: object, blob, offset, first, blocks, blocks
-//!   of the blob, grain and compression; checksums of the grains of all pieces, 4 bytes each; a name for each piece of another object than
+//!   of the blob, grain, compression and kind of checksum; checksums of the grains of all pieces, 4 bytes each; a name for each piece of another object than
 //!   the piece before it; zeros
 //! ```
 //!
 //! A header names the place that it stands at, so that bytes that a user wrote are never taken for one.
 
-use crate::blob::{BLOCK, Blob, BlobId, MAX_BLOCKS, MAX_GRAIN};
+use crate::blob::{BLOCK, Blob, BlobId, MAX_BLOCKS, kind, of_kind};
+use crate::checksum::Checksum;
 use crate::codec::{MAX_NUMBER, Reader};
 use crate::compress::{Compression, TOGETHER};
 use crate::names::{self, Name, UNNAMED};
@@ -79,6 +80,7 @@ pub(crate) struct RunPiece {
     /// Blocks of a grain, as a power of two.
     pub grain: u8,
     pub codec: Compression,
+    pub checksum: Checksum,
     /// Blocks of the object that all of the blob stands for.
     pub named: u32,
 }
@@ -86,7 +88,8 @@ pub(crate) struct RunPiece {
 impl RunPiece {
     /// Stored blocks of a blob.
     pub fn of_blob(id: BlobId, of: &Blob, first: u32, blocks: u32) -> RunPiece {
-        RunPiece { blob: id, offset: of.offset, first, blocks, grain: of.grain(), codec: of.codec(), named: of.named }
+        let (grain, codec, checksum) = (of.grain(), of.codec(), of.checksum());
+        RunPiece { blob: id, offset: of.offset, first, blocks, grain, codec, checksum, named: of.named }
     }
 
     /// Grains that it has.
@@ -111,23 +114,25 @@ impl RunPiece {
             first: self.first as u8,
             blocks: self.blocks as u8,
             named: self.named as u8,
-            kind: self.grain | self.codec.number() << 4,
+            kind: kind(self.grain, self.codec, self.checksum),
         }
     }
 
     /// `None`: it makes no sense.
     fn of(raw: &RawPiece) -> Option<RunPiece> {
+        let (grain, codec, checksum) = of_kind(raw.kind)?;
         let piece = RunPiece {
             blob: BlobId { onode: raw.onode.get(), number: raw.blob.get() },
             offset: raw.offset.get().into(),
             first: raw.first.into(),
             blocks: raw.blocks.into(),
-            grain: raw.kind & 15,
-            codec: Compression::of_number(raw.kind >> 4)?,
+            grain,
+            codec,
+            checksum,
             named: raw.named.into(),
         };
-        let RunPiece { blob, first, blocks, grain, codec, named, .. } = piece;
-        let within = blocks > 0 && first + blocks <= MAX_BLOCKS && grain <= MAX_GRAIN && first % (1 << grain) == 0;
+        let RunPiece { blob, first, blocks, named, .. } = piece;
+        let within = blocks > 0 && first + blocks <= MAX_BLOCKS && first % (1 << grain) == 0;
         let whole = match codec {
             Compression::Off => first + blocks <= named && named <= MAX_BLOCKS,
             _ => first == 0 && blocks <= 1 << grain && (blocks..=TOGETHER).contains(&named),
@@ -159,7 +164,7 @@ pub(crate) struct RunHeader {
     pub group: u64,
     /// Their blocks follow in this order.
     pub pieces: Vec<RunPiece>,
-    /// CRC-32C of the grains of all pieces.
+    /// Checksums of the grains of all pieces.
     pub sums: Vec<u32>,
     /// Objects by their numbers, as far as their names are known.
     pub names: Vec<(u64, Name)>,
@@ -330,7 +335,8 @@ mod tests {
 
     fn piece(onode: u64, blocks: u32) -> RunPiece {
         let blob = BlobId { onode, number: MAX_NUMBER.saturating_sub(onode) };
-        RunPiece { blob, offset: onode * 3, first: 0, blocks, grain: 0, codec: Compression::Off, named: blocks }
+        let (codec, checksum) = (Compression::Off, Checksum::Crc32c);
+        RunPiece { blob, offset: onode * 3, first: 0, blocks, grain: 0, codec, checksum, named: blocks }
     }
 
     fn name(n: u64) -> Arc<Name> {
@@ -407,7 +413,14 @@ mod tests {
 
     #[test]
     fn pieces_that_make_no_sense_are_refused() {
-        let fine = RunPiece { blocks: 3, named: 20, grain: 2, codec: Compression::Zstd, ..piece(1, 3) };
+        let fine = RunPiece {
+            blocks: 3,
+            named: 20,
+            grain: 2,
+            codec: Compression::Zstd,
+            checksum: Checksum::Xxh3,
+            ..piece(1, 3)
+        };
         assert_eq!(RunPiece::of(&fine.raw()), Some(fine));
         for wrong in [
             RunPiece { blocks: 0, ..fine },

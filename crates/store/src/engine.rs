@@ -5,7 +5,7 @@ use crate::keeper::{Keeper, KeeperOptions, MetadataIn};
 use crate::label::Label;
 use crate::pace::{self, Turn};
 use crate::pair;
-use imbrex_bluestore::{BUDGET, BlueStore, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
+use imbrex_bluestore::{BUDGET, BlueStore, Checksum, Compression, Damage, Layout, Mend, NAME, Repaired, Report, Usage};
 use imbrex_device::{Code, Drive, Error, Geometry, Result};
 use imbrex_drives::{Locator, OpenOptions, parse_uri};
 use imbrex_zones::shell::{self, Beside, Engine, Opened, Opener, Rest, Shell, Start, UriOption};
@@ -85,6 +85,10 @@ impl Engine for ObjectStore {
         ("compression", |o, given| {
             let how = Compression::of_name(given.value);
             how.map(|how| o.store.compression = how).ok_or_else(|| format!("{given} is not off, lz4 or zstd"))
+        }),
+        ("checksum", |o, given| {
+            let how = Checksum::of_name(given.value);
+            how.map(|how| o.store.checksum = how).ok_or_else(|| format!("{given} is neither crc32c nor xxh3"))
         }),
         ("nearfull", |o, given| given.number(1..=100).map(|percent| o.store.near_full = percent)),
         ("full", |o, given| given.number(1..=100).map(|percent| o.store.full = percent)),

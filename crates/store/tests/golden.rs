@@ -9,7 +9,7 @@ mod image;
 mod support;
 
 use image::{drive_of, packed, unpacked, zones_of};
-use imbrex_bluestore::Compression;
+use imbrex_bluestore::{Checksum, Compression};
 use imbrex_device::Drive;
 use imbrex_emulator::Emulator;
 use imbrex_store::{CollectionId, Hint, Import, ObjectId, Options, Salvage, Scratch, Store, Transaction};
@@ -23,6 +23,7 @@ const HASH: u32 = 0b10;
 
 /// Records of blobs are read from the drive, so that changes of counts wait.
 fn options(compression: Compression) -> Options {
+    let checksum = if compression == Compression::Zstd { Checksum::Xxh3 } else { Checksum::Crc32c };
     let volume = VolumeOptions { exec: Exec::Inline, survivor_bytes: 512 << 10, ..VolumeOptions::default() };
     let metadata = imbrex_kv::Options {
         memtable_bytes: 16 << 10,
@@ -33,7 +34,7 @@ fn options(compression: Compression) -> Options {
         ..imbrex_kv::Options::default()
     };
     Options {
-        store: imbrex_bluestore::Options { compression, ..support::options() },
+        store: imbrex_bluestore::Options { compression, checksum, ..support::options() },
         metadata,
         volume,
         ..Options::default()

@@ -103,6 +103,7 @@ fn a_plain_file_is_overwritten_in_place_unless_it_is_told_not_to() {
         };
         assert!(says(other.0).contains(other.1));
         assert!(says("&overwrites=off").contains("neither anywhere nor home"));
+        assert!(says("&checksum=none").contains("neither crc32c nor xxh3"));
         assert!(says("&layout=flat").contains("neither zones nor in-place"));
         for look in [false, true] {
             let before = std::fs::read(&path).unwrap();

@@ -2,7 +2,7 @@
 
 use super::index::{DEFERRED, Index, Stored, span_keys};
 use super::walk::read;
-use crate::blob::{BLOCK, Blob, BlobId};
+use crate::blob::{BLOCK, Blob, BlobId, kind};
 use crate::compress::{Compression, decompress};
 use crate::keyvalue::Family;
 use crate::onode::{Extent, SPAN};
@@ -184,7 +184,7 @@ impl Reader<'_> {
             }
         }
         for ((part, sum), there) in bytes.chunks(grain).zip(&stored.sums).zip(&mut there) {
-            *there &= crc32c::crc32c(part) == *sum;
+            *there &= piece.checksum.of(part) == *sum;
         }
         if piece.codec == Compression::Off {
             let good = (0..piece.blocks).map(|n| there[(n >> piece.grain) as usize]).collect();
@@ -212,13 +212,13 @@ fn covers(stored: &Stored, n: u32) -> bool {
     }
 }
 
-fn sum_of(candidate: &Candidate) -> Option<(u8, Compression, u32)> {
+fn sum_of(candidate: &Candidate) -> Option<(u8, u32)> {
     let Stored { piece, sums, .. } = &*candidate.stored;
     let grain = match piece.codec {
         Compression::Off => (candidate.n - piece.first) >> piece.grain,
         _ => 0,
     };
-    sums.get(grain as usize).map(|sum| (piece.grain, piece.codec, *sum))
+    sums.get(grain as usize).map(|sum| (kind(piece.grain, piece.codec, piece.checksum), *sum))
 }
 
 /// Whether two places have, or had, the same bytes: copies of a blob.

@@ -2,7 +2,7 @@
 
 use crate::support::{content, open_with};
 use crate::{ALL, All, BLOCK, Harm, does, id, new, place_of, plain};
-use imbrex_bluestore::{BlueStore, Compression, Hint, Options};
+use imbrex_bluestore::{BlueStore, Checksum, Compression, Hint, Options};
 use imbrex_zones::Exec;
 
 const LEN: u64 = 256 << 10;
@@ -178,4 +178,36 @@ fn all_that_was_compressed_with_a_damaged_block_is_told() {
     assert_eq!(said(&store), [expected]);
     does(&store, |t| _ = t.remove(ALL, &id("a")));
     assert_eq!(said(&store), Vec::<String>::new());
+}
+
+#[test]
+fn a_store_has_blobs_with_checksums_of_both_kinds_and_each_tells_of_damage() {
+    let kinds = [Checksum::Xxh3, Checksum::Crc32c];
+    let mut all = new();
+    // Each is written by an opening of its own, and read by all later ones.
+    for (n, checksum) in kinds.into_iter().enumerate() {
+        let All { fickle, store } = all;
+        drop(store);
+        let drive = imbrex_device::Drive { device: fickle.clone(), survivor: None };
+        let store = open_with(&drive, Exec::Inline, Options { checksum, ..plain() }).unwrap();
+        let name = id(&format!("{checksum:?}"));
+        does(&store, |t| _ = t.write(ALL, &name, 0, &content(LEN, n as u8)));
+        all = All { fickle, store };
+    }
+    assert!(all.store.check(true).unwrap().wrong.is_empty());
+    let sums = |checksum| all.store.read(ALL, &id(&format!("{checksum:?}")), 0, u64::MAX);
+    for (n, checksum) in kinds.into_iter().enumerate() {
+        let bytes = content(LEN, n as u8);
+        assert!(sums(checksum).unwrap() == bytes);
+        let at = place_of(&all.fickle.drive, block(&bytes, 9));
+        all.fickle.set(at[0], Harm::Flip, u32::MAX, 0);
+        assert_eq!(sums(checksum).unwrap_err().code(), imbrex_device::Code::Corruption, "{checksum:?}");
+        round(&all.store, u64::MAX, n as u64);
+        let expected = |checksum| {
+            format!("{BLOCK} bytes of {} from byte {} on cannot be read", id(&format!("{checksum:?}")), 9 * BLOCK)
+        };
+        let mut expected: Vec<String> = kinds[..=n].iter().map(expected).collect();
+        expected.sort();
+        assert_eq!(said(&all.store), expected);
+    }
 }

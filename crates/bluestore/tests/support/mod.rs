@@ -5,8 +5,8 @@
 pub mod random;
 
 use imbrex_bluestore::{
-    BUDGET, BlueStore, Change, CollectionId, Compression, Family, Hint, KeyValue, NAME, ObjectId, Options, Pair,
-    Transaction,
+    BUDGET, BlueStore, Change, Checksum, CollectionId, Compression, Family, Hint, KeyValue, NAME, ObjectId, Options,
+    Pair, Transaction,
 };
 use imbrex_device::banded::{Banded, Base, ConventionalZones, Layout};
 use imbrex_device::kernel::Access;
@@ -297,9 +297,9 @@ pub fn options() -> Options {
 /// None; one in which records come and go; one that has all of a short test.
 pub const CACHES: [u64; 3] = [0, 8 << 10, 16 << 20];
 
-/// The same, and what can be compressed is.
+/// The same, and what can be compressed is; checksums are of the other kind.
 pub fn packed() -> Options {
-    Options { compression: Compression::Lz4, ..options() }
+    Options { compression: Compression::Lz4, checksum: Checksum::Xxh3, ..options() }
 }
 
 pub fn open(drive: &Drive, exec: Exec) -> Result<BlueStore> {
