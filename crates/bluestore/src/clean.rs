@@ -7,6 +7,7 @@ use crate::blob::{BLOCK, Blob, BlobId, Run};
 use crate::cleaning::{Reader, Resident};
 use crate::core::{Core, is_of_bytes};
 use crate::data::{Stream, Todo};
+use crate::draft::BLOB_RECORD;
 use crate::keyvalue::Family;
 use crate::lock::lock;
 use crate::parts::joined;
@@ -51,6 +52,11 @@ impl Core {
             return Ok(Cleaned::default());
         }
         let waiting = self.state().counts.len();
+        // What moves changes records. Where these have no room left but for deletions, only deletions go on.
+        let records = most.min(self.tenant.volume().least_capacity()) / BLOCK * BLOB_RECORD;
+        if !self.kv.has_room(records, 0, true) {
+            return Ok(Cleaned::default());
+        }
         if lock(&self.cleaning).listed.is_empty() && (goal == Goal::Room || waiting > self.options.count_from / FEW) {
             // The next victims are chosen by what is dead.
             self.recount()?;

@@ -90,7 +90,7 @@ pub(crate) struct Draft<'a> {
 }
 
 /// Bytes that a block of data takes in the records of its blob and its extent, at most.
-const BLOB_RECORD: u64 = 64;
+pub(crate) const BLOB_RECORD: u64 = 64;
 /// What comes with a removal is no more than so many bytes: some hundred records of extents, as of pieces of an image that go.
 const LITTLE: u64 = 256 << 10;
 
@@ -159,25 +159,29 @@ impl<'a> Draft<'a> {
         self.brings = true;
     }
 
-    /// It is refused where the drive of the metadata has no room for that, if it is another one.
+    /// It is refused where the metadata have no room for that.
     pub fn asks(&mut self, asks: Asks) {
         self.asks = asks;
     }
 
-    /// Whether the drive of the metadata has room for it.
+    /// Whether the metadata have room for it.
     fn check_metadata(&self) -> Result<()> {
-        if self.asks == Asks::Nothing || !self.core.options.elsewhere {
+        if self.asks == Asks::Nothing {
             return Ok(());
         }
         let blobs: u64 = self.bytes.values().map(|bytes| bytes.len() as u64 / BLOCK * BLOB_RECORD).sum();
         let bytes = self.layer.bytes() + blobs;
         let little = self.asks == Asks::Little && bytes <= LITTLE;
-        match self.core.kv.has_room(bytes, little) {
+        let waiting = {
+            let state = self.core.state();
+            state.current.bytes() + state.committing.bytes() + state.room.gathered * BLOB_RECORD
+        };
+        match self.core.kv.has_room(bytes, waiting, little) {
             true => Ok(()),
-            false => Err(self.refuse(
-                Code::NoSpace,
-                "no space left on the drive of the metadata; delete something or use a larger one",
-            )),
+            false => {
+                Err(self
+                    .refuse(Code::NoSpace, "no space left for the metadata; delete something or use a larger drive"))
+            }
         }
     }
 

@@ -94,10 +94,10 @@ pub trait KeyValue: Send + Sync {
     /// Those of the drive, and `NoSpace`. Then the changes may be there after a restart or not. Whoever gets an error makes no more of them before.
     fn write(&self, changes: &[Change]) -> Result<()>;
 
-    /// Whether it takes so many bytes of changes, and has enough for deletions then. `little`: they come with a deletion, and may have a part of what is kept for these. Asked where it is on another drive
-    /// than the store's data.
-    fn has_room(&self, bytes: u64, little: bool) -> bool {
-        let _ = (bytes, little);
+    /// Whether it takes so many bytes of changes, beside so many that it was not given yet and of which it has said so, and has enough for deletions then. `little`: they come with a deletion, and may have a part
+    /// of what is kept for these.
+    fn has_room(&self, bytes: u64, waiting: u64, little: bool) -> bool {
+        let _ = (bytes, waiting, little);
         true
     }
 

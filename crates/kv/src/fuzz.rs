@@ -56,7 +56,7 @@ fn choose(manifest: &Manifest) {
     let open: Vec<Open> =
         tables.first().map(|table| Open { group: table.group, zone: table.zone, room: 100 }).into_iter().collect();
     let sizes = Sizes { memtable: ZONE, table: ZONE / 4, step: ZONE / 4 };
-    for goal in [Goal::Usual, Goal::Ahead, Goal::Idle, Goal::Flush, Goal::All] {
+    for goal in [Goal::Usual, Goal::Ahead, Goal::Idle, Goal::Delete, Goal::Flush, Goal::All] {
         for free in [0, 8, ZONES] {
             let tree = Snapshot {
                 order: &Bytewise,
@@ -67,6 +67,7 @@ fn choose(manifest: &Manifest) {
                 open: &open,
                 zones: ZONES,
                 free,
+                last: free % 2 == 0,
                 zone: ZONE,
                 writes: 8,
                 next: manifest.next,

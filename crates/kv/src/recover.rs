@@ -79,6 +79,8 @@ fn fitting(tenant: &Tenant, mut options: Options) -> Options {
     }
     // No table is longer than a zone. How much room a zone must have for another table hangs on how long tables are.
     options.table_bytes = options.table_bytes.min(volume.least_capacity());
+    // A merge gives zones back between its steps. A step of several zones would take as many before it gives back any, and on a full drive there are not so many.
+    options.step_bytes = options.step_bytes.min(volume.least_capacity() / 2);
     // A write of the log goes into one zone, in whole blocks.
     let block = u64::from(volume.geometry().block.max(4096));
     options.segment_bytes =

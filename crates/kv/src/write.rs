@@ -68,13 +68,19 @@ pub(crate) fn check_pair(core: &Core, key: usize, value: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes a batch, or a single change, to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for.
-pub(crate) fn write(core: &Core, worker: &Worker, (body, space): (Body<'_>, u16), sync: bool) -> Result<()> {
+/// Writes a batch, or a single change, to a space. It outlives the process when this returns, and a loss of power when `sync` was asked for. `makes_room`: it may take what is
+/// kept for deletions.
+pub(crate) fn write(
+    core: &Core,
+    worker: &Worker,
+    (body, space): (Body<'_>, u16),
+    (makes_room, sync): (bool, bool),
+) -> Result<()> {
     let (ranges, bytes) = check(core, (body, space))?;
     let nothing =
         |change: Change<'_>| change.is_range() && core.order().compare(&ends(&change).0, &ends(&change).1).is_ge();
     if !body.changes_in(space).all(nothing) {
-        let deletes = body.changes_in(space).all(|change| !change.adds());
+        let deletes = makes_room || body.changes_in(space).all(|change| !change.adds());
         if ranges > 0 {
             worker.make_room_for_ranges(ranges, bytes)?;
         }

@@ -118,6 +118,7 @@ impl Keeper {
     /// Opens what a drive has. Sentences of damage that the opening found.
     pub(crate) fn open(volume: &Volume, options: KeeperOptions) -> Result<(Keeper, Vec<String>)> {
         let KeeperOptions { asked, kv, look, made, objects } = options;
+        let apart = objects.uuid() != volume.uuid();
         let which = MetadataIn::of(volume, asked)?;
         which.check()?;
         let tenant = volume.tenant(which.tenant())?;
@@ -125,7 +126,7 @@ impl Keeper {
             MetadataIn::Kv => {
                 let kv = Kv::open_tenant(tenant, kv)?;
                 let damage = kv.damage();
-                Ok((Keeper::Kv(Metadata::new(kv)), damage))
+                Ok((Keeper::Kv(Metadata::new(kv, apart)), damage))
             }
             MetadataIn::RocksDb => {
                 let files = BlueFs::mount_tenant(tenant, files_options(volume, &kv))?;
@@ -139,7 +140,7 @@ impl Keeper {
                     look,
                     create: is_new(made, &damage, zones_of_objects(&objects)),
                 };
-                Ok((Keeper::RocksDb(Rocks::open(provided()?.as_ref(), files, options)?), damage))
+                Ok((Keeper::RocksDb(Rocks::open(provided()?.as_ref(), files, options, apart)?), damage))
             }
         }
     }

@@ -14,7 +14,12 @@ const FAR: usize = 4096;
 
 /// See the module. Clones are the same one.
 #[derive(Clone)]
-pub struct Metadata(Arc<Mutex<Option<Kv>>>, Arc<[Spare; 2]>);
+pub struct Metadata {
+    kv: Arc<Mutex<Option<Kv>>>,
+    /// It has a drive of its own.
+    apart: bool,
+    spare: Arc<[Spare; 2]>,
+}
 
 fn key(family: Family, key: &[u8]) -> Vec<u8> {
     [family.name().as_bytes(), key].concat()
@@ -26,14 +31,14 @@ fn ours(error: Error) -> Error {
 }
 
 impl Metadata {
-    /// In this store, of which nobody else knows.
-    pub fn new(kv: Kv) -> Metadata {
-        Metadata(Arc::new(Mutex::new(Some(kv))), Arc::default())
+    /// In this store, of which nobody else knows. `apart`: on another drive than the objects.
+    pub fn new(kv: Kv, apart: bool) -> Metadata {
+        Metadata { kv: Arc::new(Mutex::new(Some(kv))), apart, spare: Arc::default() }
     }
 
     /// The key-value store.
     pub(crate) fn kv(&self) -> Result<Kv> {
-        let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kv = self.kv.lock().unwrap_or_else(PoisonError::into_inner).clone();
         kv.ok_or_else(|| Error::refused(Code::InvalidArgument, "", "the object store was closed; open it again"))
     }
 
@@ -64,7 +69,7 @@ impl Metadata {
 
     /// Closes the key-value store.
     pub(crate) fn close(&self) {
-        let kv = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kv = self.kv.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(kv);
     }
 }
@@ -100,14 +105,18 @@ impl KeyValue for Metadata {
                 }
             }
         }
-        self.kv()?.write(&batch, false).map_err(ours)
+        self.kv()?.write_promised(&batch, false).map_err(ours)
     }
 
-    fn has_room(&self, bytes: u64, little: bool) -> bool {
+    fn has_room(&self, bytes: u64, waiting: u64, little: bool) -> bool {
         // A store that was closed says so by itself.
         let Ok(kv) = self.kv() else { return true };
+        if !self.apart {
+            // Whoever writes next meets the error.
+            return kv.has_room(bytes + waiting, little).unwrap_or(true);
+        }
         loop {
-            if self.1[usize::from(little)].takes(bytes, || spare::of_kv(&kv, little)) {
+            if self.spare[usize::from(little)].takes(bytes, || spare::of_kv(&kv, little)) {
                 return true;
             }
             // What was deleted is room when tables were merged.

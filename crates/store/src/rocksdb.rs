@@ -78,6 +78,8 @@ struct Open {
     room: Arc<Room>,
     spare: Arc<[Spare; 2]>,
     reserve: u64,
+    /// It has a drive of its own.
+    apart: bool,
 }
 
 /// Who finds damage of the metadata is sent to the check of the object store, which looks at them, too.
@@ -86,11 +88,11 @@ fn ours(error: Error) -> Error {
 }
 
 impl Rocks {
-    /// Opens the database in these files.
-    pub(crate) fn open(rocksdb: &dyn RocksDb, files: BlueFs, options: DatabaseOptions) -> Result<Rocks> {
+    /// Opens the database in these files. `apart`: they are on another drive than the objects.
+    pub(crate) fn open(rocksdb: &dyn RocksDb, files: BlueFs, options: DatabaseOptions, apart: bool) -> Result<Rocks> {
         let database = rocksdb.open(files.clone(), options)?.into();
         let reserve = reserve(options.memtable_bytes, files.volume().least_capacity(), files.space().total);
-        let open = Open { database, files, room: Arc::new(Room::new(reserve)), spare: Arc::default(), reserve };
+        let open = Open { database, files, room: Arc::new(Room::new(reserve)), spare: Arc::default(), reserve, apart };
         Ok(Rocks(Arc::new(Mutex::new(Some(open)))))
     }
 
@@ -140,11 +142,11 @@ impl KeyValue for Rocks {
         database.write(changes).map_err(ours)
     }
 
-    fn has_room(&self, bytes: u64, little: bool) -> bool {
+    fn has_room(&self, bytes: u64, _: u64, little: bool) -> bool {
         // A store that was closed says so by itself.
-        let Ok(Open { database, files, spare, reserve, .. }) = self.get_open() else { return true };
+        let Ok(Open { database, files, spare, reserve, apart, .. }) = self.get_open() else { return true };
         let space = || (files.space().free, files.space().total);
-        let takes = || spare[usize::from(little)].takes(bytes, || spare::of_files(space(), reserve, little));
+        let takes = || spare[usize::from(little)].takes(bytes, || spare::of_files(space(), reserve, (little, apart)));
         // What was deleted is room when tables were written anew.
         takes() || database.make_room().is_ok() && takes()
     }

@@ -31,7 +31,7 @@ impl Scratch {
         let volume = VolumeOptions { exec: Exec::Inline, ..VolumeOptions::default() };
         let kv =
             Kv::open(drive, imbrex_kv::Options { volume, cache_bytes: 32 << 20, ..imbrex_kv::Options::default() })?;
-        Ok(Scratch { kv: Metadata::new(kv), path })
+        Ok(Scratch { kv: Metadata::new(kv, true), path })
     }
 
     fn config(drive: &Drive) -> Config {

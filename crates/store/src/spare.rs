@@ -1,4 +1,4 @@
-//! How much may be added to metadata that have a drive of their own. What a transaction brings is refused before they are full: the commit that finds no room ends the store.
+//! How much may be added to metadata. What a transaction brings is refused before they have no room: the commit that finds none ends the store, and then nothing can be deleted, either.
 
 use imbrex_kv::Kv;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,10 +33,12 @@ pub(crate) fn of_kv(kv: &Kv, little: bool) -> u64 {
 }
 
 /// Bytes that RocksDB has room for: half as much again stays free as its own writes leave (see [`room`](crate::room)), and a third of all, since logs of many short deletions are there until tables
-/// were written anew. `little`: a quarter as much, and a sixth.
-pub(crate) fn of_files((free, total): (u64, u64), reserve: u64, little: bool) -> u64 {
+/// were written anew. `little`: a quarter as much, and a sixth. Where the objects share the drive they may take all but a few zones, so half of that half is left, and nothing of all.
+pub(crate) fn of_files((free, total): (u64, u64), reserve: u64, (little, apart): (bool, bool)) -> u64 {
     let parts = if little { 2 } else { 1 };
-    free.saturating_sub((reserve + reserve / 2 / parts).max(total / 3 / parts))
+    let left =
+        if apart { (reserve + reserve / 2 / parts).max(total / 3 / parts) } else { reserve + reserve / 4 / parts };
+    free.saturating_sub(left)
 }
 
 #[cfg(test)]
@@ -51,9 +53,10 @@ mod tests {
         assert!(spare.takes(100, || panic!()) && spare.takes(100, || panic!()) && !spare.takes(100, || 0));
         assert!(!spare.takes(1, || 0));
         assert_eq!(
-            [(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, false)),
+            [(100, 40), (100, 10), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, (false, true))),
             [40, 60, 0]
         );
-        assert_eq!([(100, 40), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, true)), [50, 10]);
+        assert_eq!([(100, 40), (30, 10)].map(|(free, reserve)| of_files((free, 120), reserve, (true, true))), [50, 10]);
+        assert_eq!([false, true].map(|little| of_files((100, 120), 40, (little, false))), [50, 55]);
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn drop_named(core: &Core, worker: &Worker, name: &str) -> Result<()>
     };
     let mut batch = Batch::new();
     batch.drop_space(number);
-    write(core, worker, (Body::Batch(&batch), UNNAMED), true)?;
+    write(core, worker, (Body::Batch(&batch), UNNAMED), (false, true))?;
     // From here on the name is free.
     worker.note_ranges()?;
     drop(one);

@@ -237,11 +237,29 @@ impl Kv {
     /// # Errors
     /// Those of [`Kv::put`].
     pub fn write(&self, batch: &Batch, sync: bool) -> Result<()> {
-        write::write(self.core(), &self.shell.worker, (Body::Batch(batch), self.space), sync)
+        write::write(self.core(), &self.shell.worker, (Body::Batch(batch), self.space), (false, sync))
+    }
+
+    /// Makes all changes of a batch, or none, also where only deletions have room. For who asks [`Kv::has_room`] before it promises somebody to make changes, and makes them later: then this does not
+    /// fail for want of room.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`].
+    pub fn write_promised(&self, batch: &Batch, sync: bool) -> Result<()> {
+        write::write(self.core(), &self.shell.worker, (Body::Batch(batch), self.space), (true, sync))
+    }
+
+    /// Whether so many bytes of changes have room, all those with them that were promised and not written yet. Merges where that makes room. `little`: a part of what is kept for deletions counts, too; so
+    /// it is for what comes with deletions.
+    ///
+    /// # Errors
+    /// Those of [`Kv::put`].
+    pub fn has_room(&self, bytes: u64, little: bool) -> Result<bool> {
+        self.shell.worker.has_room(bytes, little)
     }
 
     fn write_one(&self, change: Change<'_>, sync: bool) -> Result<()> {
-        write::write(self.core(), &self.shell.worker, (Body::One(change), self.space), sync)
+        write::write(self.core(), &self.shell.worker, (Body::One(change), self.space), (false, sync))
     }
 
     /// Takes pairs in the order of their keys, and writes them as tables at once: once, and at the drive's rate. See [`Ingest`].

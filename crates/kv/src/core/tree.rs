@@ -18,6 +18,7 @@ pub(crate) struct Tree {
     open: Vec<Open>,
     zones: u32,
     free: u32,
+    last: bool,
     zone: u64,
     writes: u32,
     next: u64,
@@ -41,10 +42,23 @@ pub(crate) fn log_zones(memtable: u64, zone: u64) -> u32 {
     (2 * memtable + memtable / 8).div_ceil(zone.max(1)).saturating_add(2).try_into().unwrap_or(u32::MAX)
 }
 
+/// Free zones, without those that the log may still take.
+fn free_of_log(core: &Core) -> u32 {
+    let most = log_zones(core.options.memtable_bytes as u64, core.zone_bytes());
+    let has = core.look(|manifest| manifest.wal.len()) as u32;
+    let counts = core.tenant.counts();
+    counts.free.saturating_sub(counts.reservations.max(most.saturating_sub(has)))
+}
+
+/// Zones that tables may take, with those left that deletions on a full store need.
+pub(crate) fn room(core: &Core) -> u32 {
+    free_of_log(core).saturating_sub(SPARE)
+}
+
 impl Tree {
     /// As it is now. Nobody else carries choices out meanwhile.
     pub fn of(core: &Core, goal: Goal) -> Tree {
-        let (view, counts) = (core.view(), core.tenant.counts());
+        let view = core.view();
         let described = view.described(core.order());
         let (memtable, zone) = (core.options.memtable_bytes as u64, core.zone_bytes());
         let log_most = log_zones(memtable, zone);
@@ -66,10 +80,9 @@ impl Tree {
         let (deletes, changes) = view
             .memory()
             .fold((0, 0), |(deletes, changes), memory| (deletes + memory.deletes(), changes + memory.len()));
-        let spare = if deletes * 4 > changes { 0 } else { SPARE };
-        // What the log may still take is not for tables.
-        let log = counts.reservations.max(log_most.saturating_sub(log_zones));
-        let free = counts.free.saturating_sub(log + spare);
+        let last = deletes * 4 > changes || goal == Goal::Delete;
+        let spare = if last { 0 } else { SPARE };
+        let free = free_of_log(core).saturating_sub(spare);
         Tree {
             parts: view.parts.iter().map(part).collect(),
             order: core.options.order.clone(),
@@ -79,6 +92,7 @@ impl Tree {
             open,
             zones: used + free,
             free,
+            last,
             zone,
             writes: core.groups_at_once(),
             next,
@@ -109,6 +123,7 @@ impl Tree {
             open: &self.open,
             zones: self.zones,
             free: self.free,
+            last: self.last,
             zone: self.zone,
             writes: self.writes,
             next: self.next,

@@ -179,6 +179,8 @@ pub struct Snapshot<'a> {
     pub zones: u32,
     /// Those of them that are empty.
     pub free: u32,
+    /// Memory mostly deletes. So those that are empty are all that there are: none is kept for deletions any more.
+    pub last: bool,
     /// Bytes of a zone that tables can have.
     pub zone: u64,
     /// Zones that may be written at the same time; a group that begins another has one of the others closed.
@@ -201,6 +203,8 @@ pub enum Goal {
     Ahead,
     /// Nobody uses the store.
     Idle,
+    /// Somebody deletes, and there is no room for it but that which is kept for deletions.
+    Delete,
     /// All that is in memory becomes tables, the oldest first.
     Flush,
     /// Each key comes to be in one table; memory is the usual.

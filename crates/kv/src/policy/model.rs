@@ -393,6 +393,7 @@ impl Model {
             open: &open,
             zones: self.shape.zones,
             free: self.free.len() as u32,
+            last: false,
             zone: self.shape.zone,
             writes: self.shape.zones,
             next: self.next,

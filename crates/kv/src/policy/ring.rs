@@ -165,6 +165,26 @@ impl<'a> Tree<'a> {
         self.zones(bytes + (self.of.zone + held) / 2) + 1
     }
 
+    /// The same, however little of what it holds it has read when it takes the last of them; with a few more, as long as deletions may need them. Slices that overlap nothing of the bottom need no sweep.
+    fn most_of(&self, share: &Share, more: u64) -> u64 {
+        let overlaps = self.under(share).contains(&true);
+        if !overlaps && !share.upper.is_empty() {
+            return self.need_of(share, more);
+        }
+        let few = if overlaps && !self.of.last { self.of.zones / 64 } else { 0 };
+        self.zones(share.bytes + more + self.of.zone + self.held_of(share)) + 1 + u64::from(few)
+    }
+
+    /// Which tables of the bottom a sweep of this partition merges.
+    fn under(&self, share: &Share) -> Vec<bool> {
+        merged(self.of.order, &share.upper, &self.bottom)
+    }
+
+    /// Whether so much of all zones is in use that there may be no other sweep where one lacks a zone.
+    fn is_tight(&self) -> bool {
+        self.zones(self.low + self.upper) * 8 >= u64::from(self.of.zones) * 7
+    }
+
     /// What the bottom has in these zones, in the order of keys.
     fn bottom_in<'z>(&self, zones: impl IntoIterator<Item = &'z u32>) -> Vec<&'a Table> {
         let all = self.zones_of_bottom.get_or_init(|| {
@@ -179,18 +199,27 @@ impl<'a> Tree<'a> {
 
     /// Zones that a sweep of this partition may take before it gives any back, once it has so many bytes more.
     fn need_of(&self, share: &Share, more: u64) -> u64 {
+        self.need(share.bytes + more, self.held_of(share))
+    }
+
+    /// Bytes of the bottom that a sweep of this partition holds at most.
+    fn held_of(&self, share: &Share) -> u64 {
         let of = || {
             let zones: HashSet<u32> = self.bottom[share.lower.clone()].iter().map(|table| table.zone).collect();
             held(&self.bottom_in(&zones))
         };
-        self.need(share.bytes + more, *share.held.get_or_init(of))
+        *share.held.get_or_init(of)
     }
 
     /// Zones that the next sweep may take before it gives any back, once this partition has so many bytes more.
     fn reserve(&self, at: usize, more: u64) -> u64 {
         let more = |n: usize| if n == at { more } else { 0 };
         let heaviest = self.shares.iter().enumerate().max_by_key(|(n, share)| share.bytes + more(*n));
-        heaviest.map_or(0, |(n, share)| self.need_of(share, more(n)))
+        let need = |(n, share): (usize, &Share)| match self.is_tight() {
+            true => self.most_of(share, more(n)),
+            false => self.need_of(share, more(n)),
+        };
+        heaviest.map_or(0, need)
     }
 
     /// Slices that a job has still to merge.
@@ -542,7 +571,7 @@ impl Ring {
     fn sweep(&self, tree: &Tree, share: &Share) -> Choice {
         let order = tree.of.order;
         let at = part_of(order, tree.of.parts, share.upper[0].smallest.as_ref());
-        let lower = merged(order, &share.upper, &tree.bottom);
+        let lower = tree.under(share);
         let touched: HashSet<u32> =
             tree.bottom.iter().zip(&lower).filter(|(_, merged)| **merged).map(|(table, _)| table.zone).collect();
         let mut zones: Vec<u32> = touched.iter().copied().collect();
@@ -781,7 +810,11 @@ impl Policy for Ring {
         // There may be no room for it, or for its tombstones. Another sweep may make some, if it does not lack a zone in its middle: it would never end.
         let has_room = |share: &&Share| !share.upper.is_empty() && u64::from(of.free) >= tree.need_of(share, 0);
         let others = || tree.shares.iter().filter(has_room).max_by_key(|share| share.weight());
-        if let Some(share) = Some(share).filter(has_room).or_else(others) {
+        // Nothing is kept that would help one out which lacks a zone then.
+        let ends = |share: &&Share| has_room(share) && u64::from(of.free) >= tree.most_of(share, 0);
+        let sure = || tree.shares.iter().filter(ends).max_by_key(|share| share.weight());
+        let surely = if of.last { Some(share).filter(ends).or_else(sure) } else { None };
+        if let Some(share) = surely.or_else(|| Some(share).filter(has_room)).or_else(others) {
             let at = of.parts.iter().position(|part| part.id == share.part.id);
             return at.and_then(|at| self.slim(&tree, at)).unwrap_or_else(|| self.sweep(&tree, share));
         }

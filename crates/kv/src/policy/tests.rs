@@ -143,11 +143,12 @@ fn ring_never_stops_puts_for_a_whole_merge() {
     let mut keys = random();
     let stopped = stops(&mut model, (0..all).map(|_| keys.random_range(0..all)));
     assert_eq!(stopped, 0, "steps in a row while it fills up");
-    for percent in [70, 85, 92] {
+    // From seven eighths on zones are kept for deletions that puts would have.
+    for (percent, most) in [(70, 0), (85, 0), (92, 2)] {
         let mut model = ring(280);
         let all = fill(&mut model, percent);
         let stopped = stops(&mut model, (0..all / 3).map(|_| keys.random_range(0..all)));
-        assert_eq!(stopped, 0, "steps in a row, {percent} % full");
+        assert!(stopped <= most, "{stopped} steps in a row, {percent} % full");
     }
 }
 
@@ -343,6 +344,7 @@ fn ring_of_bottom(ring: Ring, (bytes, entries): (u64, u64), free: u32, memory: u
         open: &[],
         zones: 10 + free,
         free,
+        last: false,
         zone: ZONE,
         writes: 8,
         next: 10,
@@ -437,6 +439,7 @@ fn ring_in(
         open: &[],
         zones: 400,
         free,
+        last: false,
         zone: ZONE,
         writes: 8,
         next: 1000,

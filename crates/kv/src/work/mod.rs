@@ -15,7 +15,7 @@ mod ranges;
 use crate::core::Core;
 use crate::core::file::InTable;
 use crate::core::ranges::{MOST_RANGE_BYTES, MOST_RANGES};
-use crate::core::tree::Tree;
+use crate::core::tree::{self, Tree};
 use crate::manifest::{Manifest, Note, TableInfo};
 use crate::piece::Piece;
 use crate::policy::{self, BOTTOM, Choice, Goal, Group, Job, Key, Policy, Pressure};
@@ -28,6 +28,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// So many choices without a merge are made in one go at most.
 const AT_ONCE: usize = 1000;
+/// On a full store so many times its usual size is in memory at most, where somebody deletes. An opening may read twice as much from the log.
+const DELETES: u64 = 4;
+/// Zones that a merge may come to need, with some for the next one.
+const MERGES: u64 = 16;
 /// Puts are admitted in parts of the memory.
 const PARTS: u64 = 16;
 
@@ -219,7 +223,10 @@ impl Work {
                 // What is deleted at once makes room without a merge.
                 _ if ranges::settle(core, self)? => {}
                 _ if core.take_back() => {}
-                _ if deletes && core.view().in_memory() as u64 <= 2 * memtable => return Ok(memtable / PARTS),
+                // Once they are a part of what is in memory it becomes tables in zones that are kept for that.
+                _ if deletes && core.view().in_memory() as u64 <= DELETES * memtable => return Ok(memtable / PARTS),
+                // What was put before is in its way.
+                _ if deletes && self.one(core, policy, Goal::Delete)? != Done::Nothing => {}
                 _ => return Err(core.no_space()),
             }
         }
@@ -280,6 +287,28 @@ impl Worker {
                 self.admitted.fetch_add(admitted.min(i64::MAX as u64 / 2) as i64, Ordering::AcqRel);
                 drop(work);
                 self.thread.ring();
+            }
+        }
+    }
+
+    /// Whether so many bytes have room, beside what is kept for deletions; works for them where zones run short. `little`: half of what memory keeps for deletions counts, too.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn has_room(&self, bytes: u64, little: bool) -> Result<bool> {
+        let core = &self.core;
+        let memtable = core.options.memtable_bytes as u64;
+        loop {
+            let all = core.view().in_memory() as u64 + bytes;
+            // Tables that are written twice before they are merged, and the zones of a merge.
+            let zones = 2 * all.div_ceil(core.zone_bytes().max(1)) + MERGES;
+            if u64::from(tree::room(core)) >= zones
+                || bytes <= policy::headroom(&Tree::of(core, Goal::Usual).snapshot(), memtable)
+            {
+                return Ok(true);
+            }
+            if self.one(Goal::Usual)? == Done::Nothing && !core.take_back() {
+                return Ok(little && all <= memtable + memtable / 2);
             }
         }
     }

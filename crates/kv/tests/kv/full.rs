@@ -54,6 +54,36 @@ fn a_full_store_takes_deletes_and_then_puts_again() {
     }
 }
 
+/// Merges of keys in no order write each zone of the bottom again. With the usual options a step of one would be longer than these zones.
+#[test]
+fn a_full_store_takes_deletes_of_keys_in_any_order() {
+    for (zones, memory, len) in [(50, 64, 100), (50, 256, 3000), (130, 64, 1000), (130, 1024, 100)] {
+        let config = Config { zone_size: 256 << 10, zone_capacity: 256 << 10, ..configs()[0].clone() };
+        let config = Config { capacity: zones * config.zone_size, ..config };
+        let options = Options { memtable_bytes: memory << 10, volume: options().volume, ..Options::default() };
+        let store = Kv::open(formatted(&config), options).unwrap();
+        // Each number comes once, in no order.
+        let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
+        let mut keys = 0;
+        let refused = loop {
+            match store.put(&key(keys), &value(keys.into(), len), false) {
+                Ok(()) => keys += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.code(), Code::NoSpace);
+        assert!(u64::from(keys) * (len as u64 + 4) > config.capacity / 2, "{keys} of {len} bytes in {zones} zones");
+        for n in 0..keys {
+            store
+                .delete(&key(n), false)
+                .unwrap_or_else(|error| panic!("{zones}, {memory}, {len}: {n} of {keys}: {error}"));
+        }
+        store.compact().unwrap();
+        assert!((0..keys).all(|n| store.get(&key(n)).unwrap().is_none()));
+        (0..keys / 2).for_each(|n| store.put(&key(n), &value(n.into(), len), false).unwrap());
+    }
+}
+
 #[test]
 fn deletes_that_make_no_room_end_no_full_store() {
     for config in configs() {

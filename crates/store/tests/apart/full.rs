@@ -45,7 +45,7 @@ fn a_full_drive_of_metadata_refuses_what_brings_more_and_takes_deletions() {
                 assert!(added < 10_000, "it is never full");
             };
             assert_eq!(why.code(), Code::NoSpace, "{why}");
-            assert!(why.to_string().contains("on the drive of the metadata; delete something"), "{why}");
+            assert!(why.to_string().contains("for the metadata; delete something"), "{why}");
             println!("kind {kind}, round {round}: {added}");
             assert!(added > 100, "kind {kind}, round {round}: {added} is too few");
             // It goes on, also after an opening; reads, and all that takes something away.
