@@ -301,6 +301,11 @@ impl BlueStore {
         self.wait(ticket)
     }
 
+    /// Bytes of an allocation unit, of a store in place; `None`: data are in runs on zones.
+    pub fn allocation_unit(&self) -> Option<u64> {
+        self.0.data.unit.map(|blocks| u64::from(blocks) * BLOCK)
+    }
+
     /// All that was queued is durable when it returns.
     ///
     /// # Errors

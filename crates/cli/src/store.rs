@@ -452,6 +452,8 @@ fn stat(args: &Look) -> Outcome {
             "free_bytes": usage.free,
             "capacity_bytes": usage.capacity,
             "fullness": usage.fullness.name(),
+            "layout": if store.allocation_unit().is_some() { "in-place" } else { "zones" },
+            "allocation_unit": store.allocation_unit(),
             "metadata": {
                 "in": keeper,
                 "drive": db.map(|db| db.name().to_string()),
@@ -475,7 +477,8 @@ fn stat(args: &Look) -> Outcome {
     print(table(&[
         ("objects", number_of(usage.objects, "object")),
         ("their bytes", size(usage.bytes)),
-        ("stored on zones", size(usage.stored)),
+        ("stored", size(usage.stored)),
+        ("layout", layout(store.allocation_unit())),
         ("waiting in the metadata", size(usage.deferred)),
         ("metadata", metadata(keeper, db)),
         ("free", size(usage.free)),
@@ -486,6 +489,11 @@ fn stat(args: &Look) -> Outcome {
         ("known to be damaged", number_of(scrub.damaged, "place")),
         ("collections", collections.len().to_string()),
     ]))
+}
+
+/// Where data are put.
+fn layout(unit: Option<u64>) -> String {
+    unit.map_or("in runs on zones".into(), |unit| format!("in place, in units of {}", size(unit)))
 }
 
 /// Where the metadata are, and in what.

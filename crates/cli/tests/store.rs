@@ -66,6 +66,8 @@ fn objects_are_put_listed_read_renamed_cloned_and_deleted() {
     );
     assert!(printed(at.store("get", &["note", "--offset", "101"])).is_empty());
     let stored = |at: &Place| json(at.store("stat", &["--json"]))["stored_bytes"].as_u64().unwrap();
+    assert_eq!(json(at.store("stat", &["--json"]))["layout"], "zones");
+    assert!(String::from_utf8(printed(at.store("stat", &[]))).unwrap().contains("in runs on zones"));
     let before = stored(&at);
     done(at.store("clone", &["a photo", "copy"]));
     assert_eq!(stored(&at), before, "a clone takes no room");

@@ -29,8 +29,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "Random writes, flushes and reads of a block image on a host-managed drive beside a conventional disk of the same mechanics",
     paper: "none",
     speed: 1.0,
-    rows: |_| rows().into_iter().map(|(name, ..)| name).collect(),
-    extra: super::NONE,
+    rows: |_| names(|_| true),
+    extra: |_| names(|what| matches!(what, What::Steady(_))),
     needs: |options| Needs { work: 0, memory: bytes(options) + (1 << 30) },
     run,
 };
@@ -45,6 +45,9 @@ const BATCH: u64 = 32;
 const READS: u64 = 20_000;
 /// Per cent of the drive that are some 80 of the zones that data have: labels, metadata, and what the two keep free take the others.
 pub(super) const FULL: u64 = 75;
+/// Seconds of the drive that a row of steady overwrites takes, and one of its windows.
+const STEADY: f64 = 3600.0;
+const WINDOW: f64 = 60.0;
 /// Memory of `image optimize` at full size.
 const OPTIMIZE: u64 = 4 << 30;
 
@@ -52,6 +55,8 @@ const OPTIMIZE: u64 = 4 << 30;
 enum What {
     /// Random writes, each flush behind so many; 0: none.
     Write(u64),
+    /// The same for [`STEADY`] seconds of the drive.
+    Steady(u64),
     /// Random reads, one after the other.
     Read,
     InOrder,
@@ -67,6 +72,8 @@ pub(super) enum Before {
     Loaded(u64),
     /// Written in order, and overwritten at random for as many bytes.
     Random(u64),
+    /// As [`Before::Random`], of so many per cent of what the store says is its capacity.
+    Capacity(u64),
     /// As [`Before::Empty`], in place on the disk of the same mechanics.
     EmptyInPlace,
     /// As [`Before::Random`], there.
@@ -90,6 +97,7 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
         Before::Empty => "image, empty drive".to_owned(),
         Before::Loaded(percent) => format!("image of {percent} % of the drive, written in order"),
         Before::Random(percent) => format!("image of {percent} % of the drive, overwritten at random"),
+        Before::Capacity(percent) => format!("image of {percent} % of the capacity, overwritten at random"),
         Before::EmptyInPlace => "image in place, empty disk".to_owned(),
         Before::InPlace(percent) => format!("image in place of {percent} % of the disk, overwritten at random"),
         Before::AtHome(percent) => format!("image in place of {percent} % of the disk, overwritten at home"),
@@ -99,15 +107,18 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
     for (what, name) in [
         (What::Write(0), "writes of 4 KiB"),
         (What::Write(BATCH), "writes of 4 KiB, a flush every 32"),
+        (What::Steady(0), "writes of 4 KiB for an hour"),
+        (What::Steady(BATCH), "writes of 4 KiB for an hour, a flush every 32"),
         (What::Read, "reads of 4 KiB"),
         (What::InOrder, "reads in order"),
         (What::Optimized, "reads in order, optimized"),
     ] {
-        if what != What::Optimized {
+        if !matches!(what, What::Optimized | What::Steady(_)) {
             all.push((format!("{name}: disk"), None, what));
         }
         let befores: &[Before] = match what {
             What::Write(_) => &[Before::Empty, Before::Random(60), full, Before::EmptyInPlace, in_place, at_home],
+            What::Steady(_) => &[Before::Capacity(80), Before::Capacity(90)],
             What::Read | What::InOrder => &[Before::Loaded(FULL), full, in_place, at_home],
             What::Optimized => &[Before::Random(60), full, in_place, at_home],
         };
@@ -116,22 +127,36 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
     all
 }
 
+fn names(which: impl Fn(What) -> bool) -> Vec<String> {
+    rows().into_iter().filter(|(.., what)| which(*what)).map(|(name, ..)| name).collect()
+}
+
+/// The short form is of an eighth of the scale: fewer zones would not have room for the metadata and for what is kept free.
+fn scale(options: &Options) -> u32 {
+    options.scale * if options.short { 8 } else { 1 }
+}
+
+/// Bytes of a zone of the drive.
+fn zone(options: &Options) -> u64 {
+    ZONE / u64::from(scale(options))
+}
+
 /// Bytes of the drive.
 pub(super) fn bytes(options: &Options) -> u64 {
-    u64::from(ZONES) * ZONE / u64::from(options.scale) / if options.short { 4 } else { 1 }
+    u64::from(ZONES) * zone(options)
 }
 
 /// Bytes of an image that takes so much of it.
 fn part(options: &Options, percent: u64) -> u64 {
+    // Headers of runs, and rests of zones, take more of the short form's small ones.
+    let percent = if options.short { percent * 3 / 4 } else { percent };
     bytes(options) * percent / 100 / LONG * LONG
 }
 
 /// The drive, and the disk with its mechanics.
 fn drives(options: &Options) -> Result<[Config; 2], Stop> {
-    let scale = u64::from(options.scale);
-    let zones = (bytes(options) / (ZONE / scale)) as u32;
     let disk = Disk::named(DRIVE, Rule::Fewer)?;
-    let mut drive = Scaled::drive(options.scale, zones, ZONE / scale, Mechanics::Real)?;
+    let mut drive = Scaled::drive(scale(options), ZONES, zone(options), Mechanics::Real)?;
     // With shorter commands each of a long read costs a seek, where another client has one between them.
     drive.max_io = disk.profile.max_io;
     let over = Overrides {
@@ -139,7 +164,7 @@ fn drives(options: &Options) -> Result<[Config; 2], Stop> {
         zone_size: Some(drive.zone_size),
         write_cache: Some(true),
         max_io: Some(drive.max_io),
-        scale: Some(options.scale),
+        scale: Some(scale(options)),
         mechanics: Mechanics::Scaled,
         ..Overrides::default()
     };
@@ -159,7 +184,7 @@ pub(super) fn bands(disk: &Emulator, band: u64) -> Result<Banded, Stop> {
 
 /// Options of a store of so many zones less than a whole drive has.
 pub(super) fn store_options(options: &Options, exec: Exec) -> StoreOptions {
-    let scale = u64::from(options.scale);
+    let scale = u64::from(scale(options));
     let metadata = imbrex_kv::Options {
         memtable_bytes: (MEMTABLE / scale) as usize,
         cache_bytes: CACHE / scale,
@@ -187,11 +212,12 @@ impl Side {
     pub(super) fn new(options: &Options, before: Before, run: &Run) -> Result<Side, Stop> {
         let percent = match before {
             Before::Empty | Before::EmptyInPlace => FULL,
-            Before::Loaded(percent) | Before::Random(percent) | Before::InPlace(percent) | Before::AtHome(percent) => {
-                percent
-            }
+            Before::Loaded(percent)
+            | Before::Random(percent)
+            | Before::Capacity(percent)
+            | Before::InPlace(percent)
+            | Before::AtHome(percent) => percent,
         };
-        let size = part(options, percent);
         let [zoned, disk] = drives(options)?;
         let drive = Emulator::memory(if before.is_in_place() { &disk } else { &zoned }).map_err(why)?;
         drive.keep_own_time(Pace::Account).map_err(why)?;
@@ -203,6 +229,10 @@ impl Side {
         let mut how = store_options(options, Exec::Inline);
         how.store.home = matches!(before, Before::AtHome(_));
         let store = Store::open(handle, how).map_err(why)?;
+        let size = match before {
+            Before::Capacity(percent) => store.usage().capacity * percent / 100 / LONG * LONG,
+            _ => part(options, percent),
+        };
         let images = Images::open(BlueStore::clone(&store), ()).map_err(why)?;
         images.create("image", size).map_err(why)?;
         let image = images.image("image", false).map_err(why)?;
@@ -220,7 +250,7 @@ impl Side {
             side.write(at, LONG)?;
         }
         side.image.flush().map_err(why)?;
-        if let Before::Random(_) | Before::InPlace(_) | Before::AtHome(_) = before {
+        if let Before::Random(_) | Before::Capacity(_) | Before::InPlace(_) | Before::AtHome(_) = before {
             side.writes(size / BLOCK, 0, run)?;
         }
         Ok(side)
@@ -246,6 +276,24 @@ impl Side {
         Ok(())
     }
 
+    /// Writes for so many seconds of the drive. Returns how many writes there were, and the fewest of a window over those of all on average.
+    fn steady(&mut self, flush: u64, seconds: f64, run: &Run) -> Result<(u64, f64), Stop> {
+        let elapsed = |side: &Side| side.drive.time().map_or(0.0, |time| time.elapsed);
+        let (begun, window) = (elapsed(self), WINDOW.min(seconds / 4.0));
+        let (mut count, mut of_window, mut fewest, mut since) = (0, 0_u64, f64::INFINITY, begun);
+        let mut now = begun;
+        while now - begun < seconds {
+            self.writes(BATCH, flush, run)?;
+            now = elapsed(self);
+            (count, of_window) = (count + BATCH, of_window + BATCH);
+            if now - since >= window {
+                fewest = fewest.min(of_window as f64 / (now - since));
+                (since, of_window) = (now, 0);
+            }
+        }
+        Ok((count, fewest * (now - begun) / count as f64))
+    }
+
     fn read(&mut self, at: u64, len: u64) -> Result<(), Stop> {
         let mut out = vec![0; len as usize];
         self.image.read(at, &mut out).map_err(why)?;
@@ -255,26 +303,31 @@ impl Side {
         }
     }
 
-    /// Returns how many operations there were, of so many bytes.
-    fn run(&mut self, what: What, run: &Run) -> Result<(u64, u64), Stop> {
+    /// Returns how many operations there were, of so many bytes, and the fewest of a window over the average.
+    fn run(&mut self, what: What, run: &Run) -> Result<(u64, u64, Option<f64>), Stop> {
         match what {
+            What::Steady(flush) => {
+                let seconds = if run.options.short { 4.0 } else { STEADY };
+                let (count, least) = self.steady(flush, seconds, run)?;
+                Ok((count, BLOCK, Some(least)))
+            }
             What::Write(flush) => {
                 let count = writes(run.options, flush);
                 self.writes(count, flush, run)?;
-                Ok((count, BLOCK))
+                Ok((count, BLOCK, None))
             }
             What::Read => {
                 for _ in 0..reads(run.options) {
                     let at = self.random.random_range(0..self.size / BLOCK) * BLOCK;
                     self.read(at, BLOCK)?;
                 }
-                Ok((reads(run.options), BLOCK))
+                Ok((reads(run.options), BLOCK, None))
             }
             What::InOrder | What::Optimized => {
                 let count = self.size / 8 / LONG;
                 // From the middle of the drive's addresses.
                 (0..count).try_for_each(|n| self.read(self.size / 2 + n * LONG, LONG))?;
-                Ok((count, LONG))
+                Ok((count, LONG, None))
             }
         }
     }
@@ -286,14 +339,14 @@ impl Side {
         let before = elapsed(&self.drive);
         if what == What::Optimized {
             self.images
-                .optimize("image", OPTIMIZE / u64::from(run.options.scale), &mut std::io::sink())
+                .optimize("image", OPTIMIZE / u64::from(scale(run.options)), &mut std::io::sink())
                 .map_err(why)?;
         }
         let optimized = elapsed(&self.drive) - before;
         self.drive.reset_stats();
         let (before, moved) = (elapsed(&self.drive), self.store.usage().moved);
-        let (count, each) = self.run(what, run)?;
-        if let What::Write(_) = what {
+        let (count, each, least) = self.run(what, run)?;
+        if let What::Write(_) | What::Steady(_) = what {
             self.image.flush().map_err(why)?;
         }
         let seconds = elapsed(&self.drive) - before;
@@ -315,8 +368,14 @@ impl Side {
             row.figures.insert("optimized, MB/s".into(), self.size as f64 / 1e6 / optimized.max(1e-9));
         }
         row.figures.insert("bytes moved, each".into(), (self.store.usage().moved - moved) as f64 / count as f64);
-        row.figures
-            .insert("live bytes over the drive's".into(), self.store.usage().stored as f64 / bytes(run.options) as f64);
+        let stored = self.store.usage().stored as f64;
+        row.figures.insert("live bytes over the drive's".into(), stored / bytes(run.options) as f64);
+        if let Some(least) = least {
+            row.figures.insert(format!("least of a window of {WINDOW} s over the mean"), least);
+            row.figures
+                .insert("bytes written, each byte".into(), counts.total.bytes_written as f64 / (count * each) as f64);
+            row.figures.insert("live bytes over the capacity".into(), stored / self.store.usage().capacity as f64);
+        }
         Ok(row)
     }
 }
@@ -416,6 +475,7 @@ fn raw(what: What, run: &Run) -> Result<Row, Stop> {
         What::Write(flush) => (writes(run.options, flush) / 8, BLOCK, flush as usize),
         What::Read => (reads(run.options), BLOCK, 1),
         What::InOrder | What::Optimized => (size / 8 / LONG, LONG, 4),
+        What::Steady(_) => return Err("a disk has no row of its own for this".into()),
     };
     for n in 0..count {
         if n % 1024 == 0 && run.stopped() {
@@ -459,6 +519,10 @@ const WANTED: &[(What, Before, Option<f64>)] = &[
     (What::Write(BATCH), Before::Empty, Some(5.0)),
     (What::Write(BATCH), Before::Random(60), None),
     (What::Write(BATCH), Before::Random(FULL), Some(4.0)),
+    (What::Steady(0), Before::Capacity(80), Some(4.0)),
+    (What::Steady(0), Before::Capacity(90), None),
+    (What::Steady(BATCH), Before::Capacity(80), Some(4.0)),
+    (What::Steady(BATCH), Before::Capacity(90), None),
     (What::Read, Before::Loaded(FULL), None),
     (What::Read, Before::Random(FULL), None),
     (What::InOrder, Before::Loaded(FULL), None),
@@ -495,6 +559,8 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         Some(Before::Loaded(FULL)),
         Some(Before::Random(60)),
         Some(Before::Random(FULL)),
+        Some(Before::Capacity(80)),
+        Some(Before::Capacity(90)),
         Some(Before::EmptyInPlace),
         Some(Before::InPlace(FULL)),
         Some(Before::AtHome(FULL)),
@@ -503,6 +569,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         What::InOrder => 0,
         What::Read => 1,
         What::Write(n) => 2 + n,
+        What::Steady(n) => 3 + BATCH + n,
         What::Optimized => u64::MAX,
     };
     for before in order {
@@ -524,7 +591,11 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         let name = |before: Option<Before>, what: What| {
             all.iter().find(|row| row.1 == before && row.2 == what).map(|row| &row.0)
         };
-        let theirs = if *what == What::Optimized { What::InOrder } else { *what };
+        let theirs = match *what {
+            What::Optimized => What::InOrder,
+            What::Steady(flush) => What::Write(flush),
+            what => what,
+        };
         let (Some(ours), Some(disk)) = (name(Some(*before), *what), name(None, theirs)) else { continue };
         let figure = if theirs == What::InOrder { MB } else { RATE };
         let each = run.pairs(ours, disk, |row| row.figures.get(figure).copied());
