@@ -5,7 +5,7 @@ use super::super::images::bands;
 use super::super::virtual_clock::why;
 use super::super::{Rule, Run, Stop};
 use super::load::{Job, Loaded, Moment};
-use super::{CAPACITY, Host};
+use super::{CAPACITY, Host, METADATA};
 use crate::process::cpu_seconds;
 use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Survives, Transaction};
 use imbrex_device::{Drive, HeapSurvivor, ZonedDevice};
@@ -32,6 +32,7 @@ const COLLECTIONS: usize = 1 << BITS;
 /// Records of a log.
 const LOG: u64 = 3000 / COLLECTIONS as u64;
 const BLOCK: u64 = 4096;
+const LOST: &str = "what was written is not there; look into that first";
 
 /// What a store may have, in words.
 pub(super) fn memory() -> String {
@@ -114,6 +115,16 @@ impl Ours {
         self.store()?.commit(one).map_err(why)
     }
 
+    /// An object with its metadata, which are an attribute, and nothing else.
+    fn write_new(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
+        let (place, id) = object(job, number);
+        let of = collection(place);
+        self.fill(number, bytes);
+        let mut one = Transaction::new();
+        one.write(of, &id, 0, bytes).set_attributes(of, &id, &[(b"_", &[7; METADATA])]);
+        self.store()?.commit(one).map_err(why)
+    }
+
     fn read(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
         let (place, id) = object(job, number);
         let known = self.store()?.stat(collection(place), &id).map_err(why)?.attributes.len();
@@ -121,8 +132,25 @@ impl Ours {
         let good = known == 2 && read == bytes.len();
         match good && bytes[..8] == number.to_le_bytes() && bytes[8..] == self.noise[8..bytes.len()] {
             true => Ok(()),
-            false => Err("what was written is not there; look into that first".into()),
+            false => Err(LOST.into()),
         }
+    }
+
+    /// Does this to each object of these numbers.
+    fn each(
+        &self,
+        run: &Run,
+        job: &Job,
+        order: &[u64],
+        act: impl Fn(u64, &mut [u8]) -> Result<(), Stop> + Sync,
+    ) -> Result<Loaded, Stop> {
+        let next = AtomicU64::new(0);
+        self.threads(run, (job.seconds, job.at_once, job.size as usize), |_, bytes| {
+            match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                Some(number) => act(*number, bytes).map(|()| true),
+                None => Ok(false),
+            }
+        })
     }
 
     /// So many threads do this again and again for so many seconds, or until it says that there is no more. Each has a buffer of so many bytes.
@@ -167,14 +195,23 @@ impl Host for Ours {
         if !job.writes {
             order.shuffle(&mut ChaCha8Rng::seed_from_u64(7));
         }
-        let next = AtomicU64::new(0);
-        self.threads(run, (job.seconds, job.at_once, job.size as usize), |_, bytes| {
-            match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                Some(number) if job.writes => self.write(job, *number, bytes).map(|()| true),
-                Some(number) => self.read(job, *number, bytes).map(|()| true),
-                None => Ok(false),
-            }
+        self.each(run, job, &order, |number, bytes| match job.writes {
+            true => self.write(job, number, bytes),
+            false => self.read(job, number, bytes),
         })
+    }
+
+    fn create(&mut self, run: &Run, job: &Job) -> Result<Loaded, Stop> {
+        let order: Vec<u64> = (0..job.objects).collect();
+        let loaded = self.each(run, job, &order, |number, bytes| self.write_new(job, number, bytes))?;
+        for number in 0..loaded.operations {
+            let (place, id) = object(job, number);
+            let is = self.store()?.stat(collection(place), &id).map_err(why)?;
+            if is.size != job.size || is.attributes.values().map(Vec::len).sum::<usize>() != METADATA {
+                return Err(LOST.into());
+            }
+        }
+        Ok(loaded)
     }
 
     fn reopen(&mut self, _: &Run) -> Result<(), Stop> {
