@@ -1,5 +1,5 @@
 //! `store-ceph`: an object store on the emulated disk as an OSD of Debian's Ceph 16.2 has it, with FileStore and with BlueStore, beside ours on the same disk and on a host-managed drive with its mechanics.
-//! Writes, reads and creates of objects, and random writes into a block image, in real time. A write counts when it survives a loss of power. And new objects with metadata, beside
+//! Writes, reads and creates of objects, and requests to block images, in real time. A write counts when it survives a loss of power. And new objects with metadata, beside
 //! files on XFS with a database, as Ceph had it between its two stores.
 //!
 //! Ceph's side is a whole OSD: `scripts/ceph-side` starts it on a served drive, and its clients come over the loopback. Ours is the store alone, in this process, and each
@@ -13,10 +13,10 @@ mod xfs;
 
 use super::hosts::Disk;
 use super::result::{Ratio, Row};
-use super::{Experiment, Needs, Rule, Run, Stop, checks};
+use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
 use imbrex_emulator::Profile;
-use load::{Job, Loaded, Moment};
-use std::collections::BTreeMap;
+use load::{Job, Loaded, Moment, Pattern, Requests};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     speed: 1.0,
     rows: |_| names(|_| true),
     extra: |_| names(|what| !what.is_usual()),
-    needs: |_| Needs { work: 5 << 30, memory: 2 << 30 },
+    needs,
     run,
 };
 
@@ -39,17 +39,21 @@ const AT_ONCE: [usize; 2] = [16, 1];
 /// Bytes of new objects, and of the metadata of each: the paper's section 3.1.3.
 const NEW: u64 = 512 * KIB;
 const METADATA: usize = 500;
-/// Of the clients of the image.
+/// Requests at an image, and those of the paper's figure 11.
 const IMAGE_AT_ONCE: usize = 32;
+const DEEP: usize = 256;
+/// Bytes of such a request. The longest go first: what random writes have left of the image before a row is in pieces that are no shorter than its own.
+const DEEP_SIZES: [u64; 4] = [4096 * KIB, 512 * KIB, 64 * KIB, 4 * KIB];
 /// Seconds of the drive that a row of objects takes, creates, and writes into the image.
 const SECONDS: f64 = 10.0;
 const CREATES_SECONDS: f64 = 40.0;
 const IMAGE_SECONDS: f64 = 20.0;
 /// Seconds of a window of creates.
 const WINDOW: f64 = 5.0;
-/// Bytes that a row of objects writes at most, and those of the image: all drives are in memory.
+/// Bytes that a row of objects writes at most, and those of images: all drives are in memory. A deep queue of the longest requests has 1 GiB.
 const BYTES: u64 = 384 << 20;
 const IMAGE_BYTES: u64 = 1 << 30;
+const DEEP_IMAGE_BYTES: u64 = 2 << 30;
 /// Of each size, in their order: objects that are read, 16 at once and one at a time. They are fewer than the slowest side writes in a row, so that all sides read as many,
 /// those that were written first.
 const READ: [[u64; 2]; SIZES.len()] = [[1500, 500], [1500, 500], [1000, 400], [700, 350], [300, 180], [90, 90]];
@@ -84,20 +88,25 @@ enum What {
     Read(u64, usize),
     /// Objects of 4 KiB for longer.
     Creates,
-    /// Random writes of 4 KiB.
-    Image,
+    /// Requests of so many bytes to an image, so many at once.
+    Image(Pattern, u64, usize),
     /// New objects with metadata, so many at once.
     New(usize),
 }
 
 impl What {
     /// In the order in which a side does them; each list on a drive of its own.
-    fn drives() -> [Vec<What>; 2] {
+    fn drives() -> [Vec<What>; 4] {
         let each = |what: fn(u64, usize) -> What| {
             AT_ONCE.into_iter().flat_map(move |at_once| SIZES.map(|size| what(size, at_once)))
         };
-        let objects = each(What::Write).chain([What::Creates]).chain(each(What::Read)).chain([What::Image]);
-        [objects.collect(), AT_ONCE.map(What::New).to_vec()]
+        let deep = |pattern| DEEP_SIZES.map(|size| What::Image(pattern, size, DEEP));
+        let image = What::Image(Pattern::Random, 4 * KIB, IMAGE_AT_ONCE);
+        let objects = each(What::Write).chain([What::Creates]).chain(each(What::Read)).chain([image]);
+        // What is read in order must not have been overwritten.
+        let overwritten = [deep(Pattern::Reads), deep(Pattern::Random)].concat();
+        let (new, written) = (AT_ONCE.map(What::New).to_vec(), deep(Pattern::Writes).to_vec());
+        [objects.collect(), new, overwritten, written]
     }
 
     fn all() -> Vec<What> {
@@ -131,8 +140,14 @@ impl What {
             What::Write(size, at_once) | What::Read(size, at_once) => {
                 matches!((size / KIB, at_once), (4 | 64 | 1024, 16) | (4, 1))
             }
-            What::Creates | What::Image | What::New(_) => true,
+            What::Image(_, _, at_once) => at_once == IMAGE_AT_ONCE,
+            What::Creates | What::New(_) => true,
         }
+    }
+
+    /// Whether it takes more room than others.
+    fn is_large(self) -> bool {
+        matches!(self, What::Image(_, _, DEEP))
     }
 
     fn name(self) -> String {
@@ -144,7 +159,9 @@ impl What {
             What::Write(bytes, at_once) => format!("writes of {}, {at_once} at once", size(bytes)),
             What::Read(bytes, at_once) => format!("reads of {}, {at_once} at once", size(bytes)),
             What::Creates => format!("creates of 4 KiB over {CREATES_SECONDS} s, 16 at once"),
-            What::Image => format!("image, random writes of 4 KiB, {IMAGE_AT_ONCE} at once"),
+            What::Image(pattern, bytes, at_once) => {
+                format!("image, {} of {}, {at_once} at once", pattern.name(), size(bytes))
+            }
             What::New(at_once) => {
                 format!("new objects of {} with metadata of {METADATA} bytes, {at_once} at once", size(NEW))
             }
@@ -161,6 +178,16 @@ fn names(which: impl Fn(What) -> bool) -> Vec<String> {
     whats
         .flat_map(|what| Side::ALL.into_iter().filter(move |side| what.is_of(*side)).map(move |side| what.of(side)))
         .collect()
+}
+
+fn needs(options: &Options) -> Needs {
+    let extra = names(|what| !what.is_usual());
+    let large = names(What::is_large).iter().any(|name| options.wants(name, &extra));
+    match large && !options.short {
+        // A deep queue of long requests is in memory, of the clients and of the store.
+        true => Needs { work: 7 << 30, memory: 4 << 30 },
+        false => Needs { work: 5 << 30, memory: 2 << 30 },
+    }
 }
 
 /// How many objects are read at most.
@@ -188,12 +215,12 @@ trait Host {
     fn reopen(&mut self, _: &Run) -> Result<(), Stop> {
         no_such()
     }
-    /// Makes an image of so many bytes, written in order.
-    fn image(&mut self, _: &Run, _bytes: u64) -> Result<(), Stop> {
+    /// Makes an image of so many bytes: of zeros, or written in order.
+    fn image(&mut self, _: &Run, _name: &str, _bytes: u64, _written: bool) -> Result<(), Stop> {
         no_such()
     }
-    /// Writes 4 KiB at random into it for so many seconds, so many at once.
-    fn overwrite(&mut self, _: &Run, _seconds: f64, _at_once: usize) -> Result<Loaded, Stop> {
+    /// Has an image read or written. A write counts when it survives a loss of power.
+    fn requests(&mut self, _: &Run, _image: &str, _: &Requests) -> Result<Loaded, Stop> {
         no_such()
     }
     /// Has what waits in memory written.
@@ -208,7 +235,8 @@ struct Running {
     /// Objects that were written, by what their names begin with.
     written: BTreeMap<String, u64>,
     reopened: bool,
-    imaged: bool,
+    /// Images that there are.
+    images: BTreeSet<String>,
 }
 
 impl Running {
@@ -222,7 +250,7 @@ impl Running {
             Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin(), true)?),
             Side::Zones => Box::new(ours::Ours::start(run, &disk, false)?),
         };
-        Ok(Running { host, written: BTreeMap::new(), reopened: false, imaged: false })
+        Ok(Running { host, written: BTreeMap::new(), reopened: false, images: BTreeSet::new() })
     }
 
     fn row(&mut self, run: &Run, what: What) -> Result<Row, Stop> {
@@ -265,13 +293,21 @@ impl Running {
                 let job = Job { writes: false, size, at_once, seconds: seconds(SECONDS), objects, prefix };
                 (self.host.load(run, &job)?, size, false)
             }
-            What::Image => {
-                if !std::mem::replace(&mut self.imaged, true) {
-                    self.host.image(run, bytes(IMAGE_BYTES) >> 22 << 22)?;
+            What::Image(pattern, size, at_once) => {
+                let (whole, time) =
+                    if at_once == DEEP { (DEEP_IMAGE_BYTES, SECONDS) } else { (IMAGE_BYTES, IMAGE_SECONDS) };
+                let (written, whole) = (pattern != Pattern::Writes, bytes(whole) >> 22 << 22);
+                let image = if written { format!("disk-{at_once}") } else { format!("new-{size}-{}", run.repeat()) };
+                if self.images.insert(image.clone()) {
+                    self.host.image(run, &image, whole, written)?;
                     self.settled(run)?;
                 }
-                let seconds = seconds(IMAGE_SECONDS).max(2.0);
-                (self.host.overwrite(run, seconds, IMAGE_AT_ONCE)?, 4 * KIB, true)
+                if pattern == Pattern::Reads {
+                    self.host.settle()?;
+                    self.host.reopen(run)?;
+                }
+                let requests = Requests { pattern, size, at_once, seconds: seconds(time), bytes: whole };
+                (self.host.requests(run, &image, &requests)?, size, pattern != Pattern::Reads)
             }
             What::New(at_once) => {
                 let job = Job {
@@ -300,12 +336,12 @@ impl Running {
 
     /// Has what waits written, and waits until the drive rests. Returns how long that took.
     fn settled(&mut self, run: &Run) -> Result<f64, Stop> {
-        const QUIET: Duration = Duration::from_secs(1);
         const PATIENCE: Duration = Duration::from_secs(30);
+        let quiet = Duration::from_millis(if run.options.short { 100 } else { 1000 });
         let begun = Instant::now();
         self.host.settle()?;
         let (mut last, mut written) = (Instant::now(), self.host.now()?.counts.bytes_written);
-        while last.elapsed() < QUIET && begun.elapsed() < PATIENCE {
+        while last.elapsed() < quiet && begun.elapsed() < PATIENCE {
             if run.stopped() {
                 return Err(Stop::Interrupted);
             }
@@ -374,15 +410,21 @@ fn settings(run: &mut Run) -> Result<(), Stop> {
         "a row",
         format!("{SECONDS} s of the drive or {} MiB; reads behind a restart, at most {SECONDS} s, each object once, as many on all sides", BYTES >> 20),
     );
-    run.setting("a write", "counts when it survives a loss of power; of the image, too (rbd_cache off)");
+    run.setting("a write", "counts when it survives a loss of power; of an image, too (rbd_cache off)");
+    run.setting(
+        "an image",
+        format!("{} GiB, and {} GiB with {DEEP} at once; written in order before it is read or written at random, and new where it is written in order; read behind a restart", IMAGE_BYTES >> 30, DEEP_IMAGE_BYTES >> 30),
+    );
     Ok(())
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.real_mechanics_at(run.options.speed.unwrap_or(1.0));
     settings(run)?;
+    // The short form measures nothing, and an OSD takes long to begin: one drive has all rows.
+    let drives = if run.options.short { vec![What::all()] } else { What::drives().to_vec() };
     for side in Side::ALL {
-        for whats in What::drives() {
+        for whats in drives.clone() {
             // Begins with the first row that is wanted, and is taken down before the next one.
             let mut running: Option<Result<Running, Stop>> = None;
             for what in whats.into_iter().filter(|what| what.is_of(side)) {
@@ -398,4 +440,28 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     }
     ratios(run);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_in_order_was_not_overwritten() {
+        // Also on a drive that has all rows.
+        let all = What::all();
+        let place = |of: What| all.iter().position(|what| *what == of).unwrap();
+        let read = DEEP_SIZES.map(|size| place(What::Image(Pattern::Reads, size, DEEP)));
+        let overwritten = DEEP_SIZES.map(|size| place(What::Image(Pattern::Random, size, DEEP)));
+        assert!(read.iter().max() < overwritten.iter().min(), "{read:?} {overwritten:?}");
+    }
+
+    #[test]
+    fn names_tell_rows_apart() {
+        let all = names(|_| true);
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        let usual = names(What::is_usual);
+        assert!(usual.contains(&"image, random writes of 4 KiB, 32 at once: ours on zones".to_owned()), "{usual:?}");
+        assert!(!usual.iter().any(|name| name.contains("256 at once")), "{usual:?}");
+    }
 }

@@ -4,10 +4,11 @@ use super::super::hosts::{Disk, workplace};
 use super::super::kernel_amplification::script;
 use super::super::{Run, Stop};
 use super::Host;
-use super::load::{Job, Loaded, Moment};
+use super::load::{Job, Loaded, Moment, Pattern, Requests};
 use super::served::{ANSWERS, Script, serve};
 use crate::baseline::{Baseline, FileSystem};
 use crate::process::cpu_seconds;
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// Ceph may have to be downloaded first.
@@ -22,11 +23,35 @@ pub(super) struct Ceph {
     osd: u32,
 }
 
-/// Operations that a line of `rbd bench` says were done: `5  9344  9376  37 MiB/s`.
-fn progress(line: &str) -> Option<u64> {
+/// What lines say of `rbd bench`, or are its own.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// The number of its process.
+    Client(i32),
+    /// The head of its lines: the image is open.
+    Begins,
+    /// Operations that it has done, and seconds.
+    Done(u64, f64),
+    Ended,
+    More,
+}
+
+fn said(line: &str) -> Said {
     let mut words = line.split_whitespace();
-    words.next()?.parse::<u64>().ok()?;
-    words.next()?.parse().ok()
+    let first: [&str; 6] = std::array::from_fn(|_| words.next().unwrap_or(""));
+    match first {
+        ["client", number, ..] => number.parse().map_or(Said::More, Said::Client),
+        ["SEC", "OPS", ..] => Said::Begins,
+        // The seconds of the line are whole ones.
+        ["elapsed:", _, "ops:", operations, "ops/sec:", rate] => {
+            match (operations.parse::<u64>(), rate.parse::<f64>()) {
+                (Ok(operations), Ok(rate)) if rate > 0.0 => Said::Done(operations, operations as f64 / rate),
+                _ => Said::More,
+            }
+        }
+        ["ended", ..] => Said::Ended,
+        _ => Said::More,
+    }
 }
 
 fn now(baseline: &Baseline, osd: u32) -> Result<Moment, Stop> {
@@ -76,33 +101,44 @@ impl Host for Ceph {
         self.serves(run, ANSWERS)
     }
 
-    fn image(&mut self, run: &Run, bytes: u64) -> Result<(), Stop> {
-        self.script.tell(&format!("image {}", bytes >> 20))?;
+    fn image(&mut self, run: &Run, name: &str, bytes: u64, written: bool) -> Result<(), Stop> {
+        let how = if written { "written" } else { "empty" };
+        self.script.tell(&format!("image {name} {how} {}", bytes >> 20))?;
         self.script.expect(run, "made")
     }
 
-    fn overwrite(&mut self, run: &Run, seconds: f64, at_once: usize) -> Result<Loaded, Stop> {
-        // It prints a line each second, and the last one may not come.
-        self.script.tell(&format!("overwrite {} {at_once}", seconds.ceil() + 2.0))?;
-        self.script.expect(run, "begin")?;
-        let (mut first, mut last) = (None, None);
+    fn requests(&mut self, run: &Run, image: &str, requests: &Requests) -> Result<Loaded, Stop> {
+        let Requests { pattern, size, at_once, seconds, bytes } = requests;
+        let pattern = match pattern {
+            Pattern::Reads => "read full-seq",
+            Pattern::Writes => "write full-seq",
+            Pattern::Random => "write rand",
+        };
+        // Not when it begins: until that is read here, much may have been done.
+        let before = self.now()?;
+        self.script.tell(&format!("requests {image} {pattern} {}K {at_once} {}K", size >> 10, bytes >> 10))?;
+        let (mut client, mut begun, mut done) = (None, false, None);
+        let mut until = Instant::now() + ANSWERS;
         loop {
-            let line = self.script.line(run, ANSWERS)?;
-            if line == "ended" {
-                break;
+            match self.script.heard(run, until)?.as_deref().map(said) {
+                Some(Said::Client(number)) => client = Pid::from_raw(number),
+                Some(Said::Begins) => (begun, until) = (true, Instant::now() + Duration::from_secs_f64(*seconds)),
+                Some(Said::Done(operations, seconds)) => {
+                    done = Some((operations, seconds, self.now()?));
+                    (client, until) = (None, Instant::now() + ANSWERS);
+                }
+                Some(Said::Ended) => break,
+                Some(Said::More) => {}
+                // Its time is over: it waits for what is under way. Told so before it begins, or twice, it would end without a word.
+                None => {
+                    let client = client.take().filter(|_| begun).ok_or("`rbd bench` neither begins nor ends")?;
+                    kill_process(client, Signal::INT).map_err(|e| format!("`rbd bench` cannot be stopped ({e})"))?;
+                    until = Instant::now() + ANSWERS;
+                }
             }
-            let Some(operations) = line.strip_prefix("rbd ").and_then(progress) else { continue };
-            last = Some((Instant::now(), operations, self.now()?));
-            first = first.or_else(|| last.clone());
         }
-        let ((begun, before, at_first), (ended, operations, at_last)) =
-            first.zip(last).ok_or("`rbd bench` printed nothing")?;
-        Ok(Loaded {
-            seconds: (ended - begun).as_secs_f64(),
-            operations: operations.saturating_sub(before),
-            ended: Vec::new(),
-            meanwhile: at_last.since(&at_first),
-        })
+        let (operations, seconds, after) = done.ok_or("`rbd bench` did not say what it has done")?;
+        Ok(Loaded { seconds, operations, ended: Vec::new(), meanwhile: after.since(&before) })
     }
 
     fn settle(&mut self) -> Result<(), Stop> {
@@ -127,9 +163,14 @@ mod tests {
 
     #[test]
     fn what_rbd_prints_is_understood() {
-        assert_eq!(progress("     5      9344      9376    37 MiB/s"), Some(9344));
-        for other in ["  SEC       OPS   OPS/SEC   BYTES/SEC", "", "5", "elapsed: 0   ops: 8"] {
-            assert_eq!(progress(other), None, "{other}");
+        let done = said("elapsed: 3   ops: 14939   ops/sec: 3749.75   bytes/sec: 15 MiB/s");
+        assert!(matches!(done, Said::Done(14939, seconds) if (seconds - 3.984).abs() < 1e-3), "{done:?}");
+        assert_eq!(said("  SEC       OPS   OPS/SEC   BYTES/SEC"), Said::Begins);
+        assert_eq!((said("client 77"), said("ended")), (Said::Client(77), Said::Ended));
+        // Of one that did nothing, and that was told to end before it began.
+        let nothing = ["elapsed: 0   ops: 0   ops/sec: -nan   bytes/sec: 8 EiB/s", "elapsed: 0   ops: 8"];
+        for other in nothing.into_iter().chain(["     5      9344      9376    37 MiB/s", "", "client"]) {
+            assert_eq!(said(other), Said::More, "{other}");
         }
     }
 }

@@ -22,6 +22,40 @@ pub(super) struct Job {
     pub(super) prefix: String,
 }
 
+/// Requests to an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// Reads from its front on.
+    Reads,
+    /// Writes from its front on.
+    Writes,
+    /// Writes anywhere.
+    Random,
+}
+
+impl Pattern {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pattern::Reads => "reads in order",
+            Pattern::Writes => "writes in order",
+            Pattern::Random => "random writes",
+        }
+    }
+}
+
+/// What is asked of an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requests {
+    pub(super) pattern: Pattern,
+    /// Of each, in bytes; it begins at a multiple of that.
+    pub(super) size: u64,
+    pub(super) at_once: usize,
+    /// Of the wall.
+    pub(super) seconds: f64,
+    /// At most so many bytes, those of the image.
+    pub(super) bytes: u64,
+}
+
 /// What a drive, and the processes of a store, have done by a moment.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {

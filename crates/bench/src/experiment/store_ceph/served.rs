@@ -82,26 +82,30 @@ impl Script {
         Stop::Failed(format!("{} has ended: {}", self.name, last.trim()))
     }
 
-    /// The next line, which may take so long.
-    pub(super) fn line(&mut self, run: &Run, patience: Duration) -> Result<String, Stop> {
-        let end = Instant::now() + patience;
+    /// The next line, or nothing where there is none by that moment.
+    pub(super) fn heard(&mut self, run: &Run, until: Instant) -> Result<Option<String>, Stop> {
         loop {
-            let line = self.lines.recv_timeout(Duration::from_millis(100));
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left.min(Duration::from_millis(100)));
             if run.stopped() {
                 return Err(Stop::Interrupted);
             }
             match line {
                 Ok(line) => match line.strip_prefix("failed: ").or(line.strip_prefix("not run: ")) {
                     Some(why) => return Err(Stop::Failed(why.to_owned())),
-                    None => return Ok(line),
+                    None => return Ok(Some(line)),
                 },
-                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("{} said nothing for {} s", self.name, patience.as_secs()).into());
-                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(self.has_ended()),
             }
         }
+    }
+
+    /// The next line, which may take so long.
+    pub(super) fn line(&mut self, run: &Run, patience: Duration) -> Result<String, Stop> {
+        let line = self.heard(run, Instant::now() + patience)?;
+        line.ok_or_else(|| format!("{} said nothing for {} s", self.name, patience.as_secs()).into())
     }
 
     pub(super) fn expect(&mut self, run: &Run, word: &str) -> Result<(), Stop> {
