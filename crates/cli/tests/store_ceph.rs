@@ -113,6 +113,7 @@ fn each_side_writes_creates_reads_and_has_an_image() {
         "creates of 4 KiB over",
         "reads of 16 KiB, 16 at once",
         "image, random writes of 4 KiB, 32 at once",
+        "creates of 4 KiB, 128 at once",
         "image, reads in order of 64 KiB",
         "image, random writes of 64 KiB",
         "image, writes in order of 64 KiB",
@@ -143,9 +144,12 @@ fn each_side_writes_creates_reads_and_has_an_image() {
             }
         }
     }
-    for side in SIDES {
+    let lines = result["charts"][0]["shape"]["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), SIDES.len());
+    for (side, line) in SIDES.into_iter().zip(lines) {
         let of = |what: &str| row(&result, &format!("{what}: {side}"))["operations"].as_u64().unwrap();
         assert!(of("reads of 16 KiB, 16 at once") <= of("writes of 16 KiB, 16 at once"), "each is read once");
+        assert!(line["name"] == side && line["points"].as_array().unwrap().len() > 1, "{line}");
     }
 }
 

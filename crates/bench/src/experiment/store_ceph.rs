@@ -11,6 +11,7 @@ mod ours;
 mod served;
 mod xfs;
 
+use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::Disk;
 use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
@@ -50,6 +51,11 @@ const CREATES_SECONDS: f64 = 40.0;
 const IMAGE_SECONDS: f64 = 20.0;
 /// Seconds of a window of creates.
 const WINDOW: f64 = 5.0;
+/// Creates for much longer, as in the paper's figures 4 and 10: how many at once, how many at most, seconds of the wall at most, and those of the drive in a window.
+const MANY_AT_ONCE: usize = 128;
+const MANY: u64 = 1_000_000;
+const MANY_SECONDS: f64 = 300.0;
+const MANY_WINDOW: f64 = 10.0;
 /// Bytes that a row of objects writes at most, and those of images: all drives are in memory. A deep queue of the longest requests has 1 GiB.
 const BYTES: u64 = 384 << 20;
 const IMAGE_BYTES: u64 = 1 << 30;
@@ -88,6 +94,8 @@ enum What {
     Read(u64, usize),
     /// Objects of 4 KiB for longer.
     Creates,
+    /// The same for much longer.
+    ManyCreates,
     /// Requests of so many bytes to an image, so many at once.
     Image(Pattern, u64, usize),
     /// New objects with metadata, so many at once.
@@ -96,7 +104,7 @@ enum What {
 
 impl What {
     /// In the order in which a side does them; each list on a drive of its own.
-    fn drives() -> [Vec<What>; 4] {
+    fn drives() -> [Vec<What>; 5] {
         let each = |what: fn(u64, usize) -> What| {
             AT_ONCE.into_iter().flat_map(move |at_once| SIZES.map(|size| what(size, at_once)))
         };
@@ -106,7 +114,7 @@ impl What {
         // What is read in order must not have been overwritten.
         let overwritten = [deep(Pattern::Reads), deep(Pattern::Random)].concat();
         let (new, written) = (AT_ONCE.map(What::New).to_vec(), deep(Pattern::Writes).to_vec());
-        [objects.collect(), new, overwritten, written]
+        [objects.collect(), vec![What::ManyCreates], new, overwritten, written]
     }
 
     fn all() -> Vec<What> {
@@ -141,13 +149,14 @@ impl What {
                 matches!((size / KIB, at_once), (4 | 64 | 1024, 16) | (4, 1))
             }
             What::Image(_, _, at_once) => at_once == IMAGE_AT_ONCE,
+            What::ManyCreates => false,
             What::Creates | What::New(_) => true,
         }
     }
 
     /// Whether it takes more room than others.
     fn is_large(self) -> bool {
-        matches!(self, What::Image(_, _, DEEP))
+        matches!(self, What::ManyCreates | What::Image(_, _, DEEP))
     }
 
     fn name(self) -> String {
@@ -159,6 +168,10 @@ impl What {
             What::Write(bytes, at_once) => format!("writes of {}, {at_once} at once", size(bytes)),
             What::Read(bytes, at_once) => format!("reads of {}, {at_once} at once", size(bytes)),
             What::Creates => format!("creates of 4 KiB over {CREATES_SECONDS} s, 16 at once"),
+            What::ManyCreates => {
+                let millions = MANY / 1_000_000;
+                format!("creates of 4 KiB, {MANY_AT_ONCE} at once, {millions} million or {MANY_SECONDS} s of the wall")
+            }
             What::Image(pattern, bytes, at_once) => {
                 format!("image, {} of {}, {at_once} at once", pattern.name(), size(bytes))
             }
@@ -253,7 +266,7 @@ impl Running {
         Ok(Running { host, written: BTreeMap::new(), reopened: false, images: BTreeSet::new() })
     }
 
-    fn row(&mut self, run: &Run, what: What) -> Result<Row, Stop> {
+    fn row(&mut self, run: &mut Run, side: Side, what: What) -> Result<Row, Stop> {
         let (speed, short) = (run.speed(Rule::Fewer), run.options.short);
         let seconds = |seconds: f64| if short { 0.5 } else { seconds / speed };
         let bytes = |bytes: u64| if short { bytes / 48 } else { bytes };
@@ -278,6 +291,17 @@ impl Running {
                     seconds: seconds(CREATES_SECONDS),
                     objects: bytes(BYTES) / (4 * KIB),
                     prefix: format!("create-{}", run.repeat()),
+                };
+                (self.write(run, &job)?, 4 * KIB, true)
+            }
+            What::ManyCreates => {
+                let job = Job {
+                    writes: true,
+                    size: 4 * KIB,
+                    at_once: MANY_AT_ONCE,
+                    seconds: if short { 0.5 } else { MANY_SECONDS },
+                    objects: bytes(MANY),
+                    prefix: format!("many-{}", run.repeat()),
                 };
                 (self.write(run, &job)?, 4 * KIB, true)
             }
@@ -322,8 +346,15 @@ impl Running {
             }
         };
         let settling = if writes { self.settled(run)? } else { 0.0 };
-        let windows = (what == What::Creates).then_some(WINDOW);
-        let mut row = load::row(&loaded, (size, writes), (settling, speed), windows);
+        let window = match what {
+            What::Creates => Some(WINDOW),
+            What::ManyCreates => Some(MANY_WINDOW),
+            _ => None,
+        };
+        if what == What::ManyCreates {
+            drawn(run, side, load::over_time(&loaded, speed, MANY_WINDOW));
+        }
+        let mut row = load::row(&loaded, (size, writes), (settling, speed), window);
         checks::cpu_bound(&mut row);
         Ok(row)
     }
@@ -353,6 +384,25 @@ impl Running {
         }
         Ok((last - begun).as_secs_f64())
     }
+}
+
+/// Adds a line to the chart of creates.
+fn drawn(run: &mut Run, side: Side, points: Vec<(f64, f64)>) {
+    let name = match run.repeat() {
+        0 => side.name().to_owned(),
+        repeat => format!("{} (run {})", side.name(), repeat + 1),
+    };
+    let line = Series { name, points };
+    if let Some(Chart { shape: Shape::Lines(lines), .. }) = run.outcome.charts.first_mut() {
+        return lines.push(line);
+    }
+    run.outcome.charts.push(Chart {
+        file: "creates".into(),
+        title: format!("Creates of 4 KiB, {MANY_AT_ONCE} at once"),
+        x: Axis::even("seconds of the drive"),
+        y: Axis::even("creates a second"),
+        shape: Shape::Lines(vec![line]),
+    });
 }
 
 /// What our sides are to reach, times the rate of theirs.
@@ -431,7 +481,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
                 run.row(&what.of(side), |run| {
                     let running = running.get_or_insert_with(|| Running::start(side, run));
                     match running {
-                        Ok(running) => running.row(run, what),
+                        Ok(running) => running.row(run, side, what),
                         Err(why) => Err(why.clone()),
                     }
                 })?;

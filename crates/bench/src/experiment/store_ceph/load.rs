@@ -111,6 +111,12 @@ fn windows(ended: &[(f64, f64)], seconds: f64, window: f64) -> Vec<u64> {
     windows
 }
 
+/// Operations a second over time: the end of each window of so many seconds of the drive, whose clock runs at that speed, and how many there were in it.
+pub(super) fn over_time(loaded: &Loaded, speed: f64, window: f64) -> Vec<(f64, f64)> {
+    let counts = windows(&loaded.ended, loaded.seconds, window / speed);
+    counts.into_iter().zip(1..).map(|(count, n)| (f64::from(n) * window, count as f64 / window)).collect()
+}
+
 /// The row of operations on so many bytes, which are writes or not; the drive rested after so many seconds more, and its clock runs at that speed.
 pub(super) fn row(
     loaded: &Loaded,
@@ -199,6 +205,8 @@ mod tests {
         assert!(is(RATE, 100.0 / 22.0) && is("ms, p50", 100.0), "{:?}", row.figures);
         assert_eq!((row.wall_seconds, row.drive_utilisation, row.bytes_user), (Some(22.0), Some(0.25), None));
         assert!(!row.figures.contains_key("operations/s until it rested"));
+        // Ten a second of the world.
+        assert_eq!(over_time(&loaded(), 2.0, 10.0), [(10.0, 3.0), (20.0, 5.0)]);
     }
 
     #[test]
