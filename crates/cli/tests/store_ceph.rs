@@ -1,4 +1,4 @@
-//! `imbrex bench run store-ceph`: all four sides, what is left of them when it is stopped, and a machine that cannot have Ceph. `scripts/test-ceph` runs those with a real OSD, where it has unpacked one.
+//! `imbrex bench run store-ceph`: all sides, what is left of them when it is stopped, and a machine that cannot have Ceph. `scripts/test-ceph` runs those with a real OSD, where it has unpacked one.
 
 mod support;
 
@@ -13,6 +13,8 @@ use support::{Place, done, fails, place};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
 const SIDES: [&str; 4] = ["Ceph's FileStore", "Ceph's BlueStore", "ours in place", "ours on zones"];
+/// Of the rows without Ceph.
+const OTHERS: [&str; 3] = ["XFS", "ours in place", "ours on zones"];
 /// How long something may take that takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -106,7 +108,16 @@ fn each_side_writes_creates_reads_and_has_an_image() {
         return;
     }
     let (_turn, at) = (turn(), place());
-    let whats = ["writes of 16 KiB, 16 at once", "creates of 4 KiB over", "reads of 16 KiB, 16 at once", "image,"];
+    let whats = [
+        "writes of 16 KiB, 16 at once",
+        "creates of 4 KiB over",
+        "reads of 16 KiB, 16 at once",
+        "image, random writes of 4 KiB, 32 at once",
+        "creates of 4 KiB, 128 at once",
+        "image, reads in order of 64 KiB",
+        "image, random writes of 64 KiB",
+        "image, writes in order of 64 KiB",
+    ];
     done(experiment(&at, &whats).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
@@ -120,16 +131,25 @@ fn each_side_writes_creates_reads_and_has_an_image() {
             assert!(figures["ms, p99"].as_f64().unwrap() >= figures["ms, p50"].as_f64().unwrap(), "{row}");
         }
         let (written, read) = (row["bytes_drive"].as_u64().unwrap(), row["bytes_read"].as_u64().unwrap());
-        match name.starts_with("reads") {
+        match name.contains("reads") {
             // Whatever wrote them has been closed: they come from the drive.
-            true => assert!(read >= row["operations"].as_u64().unwrap() * (16 << 10), "{row}"),
-            // A write that is acknowledged is on the drive.
-            false => assert!(written >= row["bytes_user"].as_u64().unwrap(), "{row}"),
+            true => {
+                let size = if name.starts_with("image") { 64 << 10 } else { 16 << 10 };
+                assert!(read >= row["operations"].as_u64().unwrap() * size, "{row}");
+            }
+            // A write that is acknowledged is on the drive, unless another one to the same place was there at once and came later.
+            false => {
+                let least = if name.starts_with("image, random writes of 64 KiB") { 2 } else { 1 };
+                assert!(written >= row["bytes_user"].as_u64().unwrap() / least, "{row}");
+            }
         }
     }
-    for side in SIDES {
+    let lines = result["charts"][0]["shape"]["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), SIDES.len());
+    for (side, line) in SIDES.into_iter().zip(lines) {
         let of = |what: &str| row(&result, &format!("{what}: {side}"))["operations"].as_u64().unwrap();
         assert!(of("reads of 16 KiB, 16 at once") <= of("writes of 16 KiB, 16 at once"), "each is read once");
+        assert!(line["name"] == side && line["points"].as_array().unwrap().len() > 1, "{line}");
     }
 }
 
@@ -160,6 +180,38 @@ fn stopped_at_any_time_it_takes_everything_down() {
     }
     done(at.run(&["drive", "detach", "--all"]));
     nothing_runs(&at);
+}
+
+#[test]
+fn new_objects_have_metadata_on_xfs_and_on_ours_without_ceph() {
+    if let Err(why) = imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Xfs) {
+        println!("not run: {why}");
+        return;
+    }
+    let (_turn, at) = (turn(), place());
+    // No script that gets Ceph, or needs it.
+    fs::create_dir_all(at.host("tree/scripts")).unwrap();
+    symlink(format!("{SCRIPTS}/xfs-load.py"), at.host("tree/scripts/xfs-load.py")).unwrap();
+    let whats = [1, 16].map(|at_once| format!("new objects of 512 KiB with metadata of 500 bytes, {at_once} at once"));
+    done(experiment(&at, &["new objects of 512 KiB"]).output().unwrap());
+    nothing_is_left(&at);
+    let result = result(&at);
+    assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * OTHERS.len());
+    for side in OTHERS {
+        let [one, many] = [0, 1].map(|what| row(&result, &format!("{}: {side}", whats[what])));
+        for row in [one, many] {
+            assert!(row["not_run"].is_null(), "{row}");
+            let (objects, written) = (row["operations"].as_u64().unwrap(), row["bytes_drive"].as_u64().unwrap());
+            assert!(objects > 0 && written >= objects * ((512 << 10) + 500), "{row}");
+        }
+        // One at a time shares its flushes with nobody: the file's and the database's, or the transaction's.
+        let least = if side == "XFS" { 2.0 } else { 1.0 };
+        assert!(one["figures"]["flushes, each"].as_f64().unwrap() >= least, "{one}");
+    }
+    let ratios = result["ratios"].as_array().unwrap();
+    let goals: Vec<_> = ratios.iter().map(|ratio| ratio["goal"].as_f64().unwrap()).collect();
+    assert_eq!(goals, [1.5, 1.5, 1.8, 1.8]);
+    assert!(ratios.iter().all(|ratio| ratio["name"].as_str().unwrap().ends_with("over that of XFS")), "{ratios:?}");
 }
 
 #[test]

@@ -1,124 +1,83 @@
 //! An OSD of Ceph on a served drive: `scripts/ceph-side` starts it and its clients, and is told what to do next.
 
-use super::super::child::Running;
-use super::super::hosts::{Disk, profile_of, workplace};
+use super::super::hosts::{Disk, workplace};
 use super::super::kernel_amplification::script;
-use super::super::{Rule, Run, Stop};
-use super::load::{Job, Loaded, Moment};
-use super::{CAPACITY, Host};
-use crate::baseline::{Baseline, Directory, FileSystem, Setup};
+use super::super::{Run, Stop};
+use super::Host;
+use super::load::{Job, Loaded, Moment, Pattern, Requests};
+use super::served::{ANSWERS, Script, serve};
+use crate::baseline::{Baseline, FileSystem};
 use crate::process::cpu_seconds;
-use serde::Deserialize;
-use std::io::{BufRead, BufReader, Write};
-use std::process::ChildStdin;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// Page cache of FileStore.
-const CACHE: u64 = 1 << 30;
 /// Ceph may have to be downloaded first.
 const STARTS: Duration = Duration::from_secs(600);
-const ANSWERS: Duration = Duration::from_secs(330);
 
 /// What is dropped first goes first: the OSD, then what it stands on.
 pub(super) struct Ceph {
-    script: Running,
-    input: ChildStdin,
-    lines: Receiver<String>,
+    script: Script,
     baseline: Baseline,
     _dir: tempfile::TempDir,
     /// The OSD's number.
     osd: u32,
 }
 
-/// What `scripts/ceph-load.py` prints.
-#[derive(Deserialize)]
-struct Answer {
-    seconds: f64,
-    ended: Vec<(f64, f64)>,
+/// What lines say of `rbd bench`, or are its own.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// The number of its process.
+    Client(i32),
+    /// The head of its lines: the image is open.
+    Begins,
+    /// Operations that it has done, and seconds.
+    Done(u64, f64),
+    Ended,
+    More,
 }
 
-/// Operations that a line of `rbd bench` says were done: `5  9344  9376  37 MiB/s`.
-fn progress(line: &str) -> Option<u64> {
+fn said(line: &str) -> Said {
     let mut words = line.split_whitespace();
-    words.next()?.parse::<u64>().ok()?;
-    words.next()?.parse().ok()
+    let first: [&str; 6] = std::array::from_fn(|_| words.next().unwrap_or(""));
+    match first {
+        ["client", number, ..] => number.parse().map_or(Said::More, Said::Client),
+        ["SEC", "OPS", ..] => Said::Begins,
+        // The seconds of the line are whole ones.
+        ["elapsed:", _, "ops:", operations, "ops/sec:", rate] => {
+            match (operations.parse::<u64>(), rate.parse::<f64>()) {
+                (Ok(operations), Ok(rate)) if rate > 0.0 => Said::Done(operations, operations as f64 / rate),
+                _ => Said::More,
+            }
+        }
+        ["ended", ..] => Said::Ended,
+        _ => Said::More,
+    }
+}
+
+fn now(baseline: &Baseline, osd: u32) -> Result<Moment, Stop> {
+    let (stats, time) = (baseline.drive_stats()?, baseline.drive_time()?);
+    Ok(Moment::of(stats.total, time.as_ref(), cpu_seconds(osd).unwrap_or(0.0)))
 }
 
 impl Ceph {
     pub(super) fn start(run: &Run, disk: &Disk, raw: bool) -> Result<Ceph, Stop> {
         let program = script(run.options, "ceph-side")?;
-        let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
         let dir = workplace(&run.options.work)?;
-        let setup = Setup {
-            work: run.options.work.clone(),
-            file_system: if raw { FileSystem::Raw } else { FileSystem::Xfs },
-            directory: Directory::Root,
-            speed: run.speed(Rule::Fewer),
-            capacity: Some(CAPACITY),
-            cache_bytes: CACHE,
-            dirty_bytes: CACHE / 5,
-            rotational: true,
-            ..Setup::new(imbrex, &profile_of(&disk.profile, dir.path())?)
-        };
-        let baseline = Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))?;
+        let file_system = if raw { FileSystem::Raw } else { FileSystem::Xfs };
+        let baseline = serve(run, disk, file_system, dir.path())?;
         let mut command = baseline.command(program);
         match raw {
             true => command.arg("bluestore").arg(baseline.device()),
             false => command.arg("filestore").arg(baseline.dir()),
         };
-        let (script, input, output) = Running::start_asked(&command, dir.path())?;
-        let (said, lines) = channel();
-        // It ends with the script.
-        std::thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| said.send(line))
-        });
-        let mut ceph = Ceph { script, input, lines, baseline, _dir: dir, osd: 0 };
+        let script = Script::start("scripts/ceph-side", &command, dir.path())?;
+        let mut ceph = Ceph { script, baseline, _dir: dir, osd: 0 };
         ceph.serves(run, STARTS)?;
         Ok(ceph)
     }
 
-    fn tell(&mut self, words: &str) -> Result<(), Stop> {
-        let told = writeln!(self.input, "{words}").and_then(|()| self.input.flush());
-        told.map_err(|_| self.has_ended())
-    }
-
-    fn has_ended(&self) -> Stop {
-        let complaints = self.script.complaints();
-        let last = complaints.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        Stop::Failed(format!("scripts/ceph-side has ended: {}", last.trim()))
-    }
-
-    fn line(&mut self, run: &Run, patience: Duration) -> Result<String, Stop> {
-        let end = Instant::now() + patience;
-        loop {
-            let line = self.lines.recv_timeout(Duration::from_millis(100));
-            if run.stopped() {
-                return Err(Stop::Interrupted);
-            }
-            match line {
-                Ok(line) => match line.strip_prefix("failed: ").or(line.strip_prefix("not run: ")) {
-                    Some(why) => return Err(Stop::Failed(why.to_owned())),
-                    None => return Ok(line),
-                },
-                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("scripts/ceph-side said nothing for {} s", patience.as_secs()).into());
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.has_ended()),
-            }
-        }
-    }
-
-    fn expect(&mut self, run: &Run, word: &str) -> Result<(), Stop> {
-        match self.line(run, ANSWERS)? {
-            line if line == word => Ok(()),
-            line => Err(format!("scripts/ceph-side said {line:?} and not {word:?}").into()),
-        }
-    }
-
     fn serves(&mut self, run: &Run, patience: Duration) -> Result<(), Stop> {
-        let line = self.line(run, patience)?;
+        let line = self.script.line(run, patience)?;
         let osd = line.strip_prefix("osd ").and_then(|number| number.parse().ok());
         self.osd = osd.ok_or_else(|| format!("scripts/ceph-side said {line:?}, and not that an OSD serves"))?;
         Ok(())
@@ -129,51 +88,57 @@ impl Host for Ceph {
     fn load(&mut self, run: &Run, job: &Job) -> Result<Loaded, Stop> {
         let Job { writes, size, at_once, seconds, objects, prefix } = job;
         let what = if *writes { "write" } else { "read" };
-        self.tell(&format!("{what} {size} {at_once} {seconds} {objects} {prefix}"))?;
-        self.expect(run, "begin")?;
-        let before = self.now()?;
-        let answer = self.line(run, ANSWERS)?;
-        let meanwhile = self.now()?.since(&before);
-        let answer: Answer = serde_json::from_str(&answer).map_err(|e| format!("scripts/ceph-load.py: {e}"))?;
-        let ended: Vec<_> = answer.ended.into_iter().map(|(at, ms)| (at, ms / 1e3)).collect();
-        Ok(Loaded { seconds: answer.seconds, operations: ended.len() as u64, ended, meanwhile })
+        self.script.tell(&format!("{what} {size} {at_once} {seconds} {objects} {prefix}"))?;
+        let (baseline, osd) = (&self.baseline, self.osd);
+        self.script.loaded(run, *seconds, |_| now(baseline, osd))
     }
 
     fn reopen(&mut self, run: &Run) -> Result<(), Stop> {
-        self.tell("stop")?;
-        self.expect(run, "stopped")?;
+        self.script.tell("stop")?;
+        self.script.expect(run, "stopped")?;
         self.baseline.remount()?;
-        self.tell("start")?;
+        self.script.tell("start")?;
         self.serves(run, ANSWERS)
     }
 
-    fn image(&mut self, run: &Run, bytes: u64) -> Result<(), Stop> {
-        self.tell(&format!("image {}", bytes >> 20))?;
-        self.expect(run, "made")
+    fn image(&mut self, run: &Run, name: &str, bytes: u64, written: bool) -> Result<(), Stop> {
+        let how = if written { "written" } else { "empty" };
+        self.script.tell(&format!("image {name} {how} {}", bytes >> 20))?;
+        self.script.expect(run, "made")
     }
 
-    fn overwrite(&mut self, run: &Run, seconds: f64, at_once: usize) -> Result<Loaded, Stop> {
-        // It prints a line each second, and the last one may not come.
-        self.tell(&format!("overwrite {} {at_once}", seconds.ceil() + 2.0))?;
-        self.expect(run, "begin")?;
-        let (mut first, mut last) = (None, None);
+    fn requests(&mut self, run: &Run, image: &str, requests: &Requests) -> Result<Loaded, Stop> {
+        let Requests { pattern, size, at_once, seconds, bytes } = requests;
+        let pattern = match pattern {
+            Pattern::Reads => "read full-seq",
+            Pattern::Writes => "write full-seq",
+            Pattern::Random => "write rand",
+        };
+        // Not when it begins: until that is read here, much may have been done.
+        let before = self.now()?;
+        self.script.tell(&format!("requests {image} {pattern} {}K {at_once} {}K", size >> 10, bytes >> 10))?;
+        let (mut client, mut begun, mut done) = (None, false, None);
+        let mut until = Instant::now() + ANSWERS;
         loop {
-            let line = self.line(run, ANSWERS)?;
-            if line == "ended" {
-                break;
+            match self.script.heard(run, until)?.as_deref().map(said) {
+                Some(Said::Client(number)) => client = Pid::from_raw(number),
+                Some(Said::Begins) => (begun, until) = (true, Instant::now() + Duration::from_secs_f64(*seconds)),
+                Some(Said::Done(operations, seconds)) => {
+                    done = Some((operations, seconds, self.now()?));
+                    (client, until) = (None, Instant::now() + ANSWERS);
+                }
+                Some(Said::Ended) => break,
+                Some(Said::More) => {}
+                // Its time is over: it waits for what is under way. Told so before it begins, or twice, it would end without a word.
+                None => {
+                    let client = client.take().filter(|_| begun).ok_or("`rbd bench` neither begins nor ends")?;
+                    kill_process(client, Signal::INT).map_err(|e| format!("`rbd bench` cannot be stopped ({e})"))?;
+                    until = Instant::now() + ANSWERS;
+                }
             }
-            let Some(operations) = line.strip_prefix("rbd ").and_then(progress) else { continue };
-            last = Some((Instant::now(), operations, self.now()?));
-            first = first.or_else(|| last.clone());
         }
-        let ((begun, before, at_first), (ended, operations, at_last)) =
-            first.zip(last).ok_or("`rbd bench` printed nothing")?;
-        Ok(Loaded {
-            seconds: (ended - begun).as_secs_f64(),
-            operations: operations.saturating_sub(before),
-            ended: Vec::new(),
-            meanwhile: at_last.since(&at_first),
-        })
+        let (operations, seconds, after) = done.ok_or("`rbd bench` did not say what it has done")?;
+        Ok(Loaded { seconds, operations, ended: Vec::new(), meanwhile: after.since(&before) })
     }
 
     fn settle(&mut self) -> Result<(), Stop> {
@@ -181,8 +146,7 @@ impl Host for Ceph {
     }
 
     fn now(&self) -> Result<Moment, Stop> {
-        let (stats, time) = (self.baseline.drive_stats()?, self.baseline.drive_time()?);
-        Ok(Moment::of(stats.total, time.as_ref(), cpu_seconds(self.osd).unwrap_or(0.0)))
+        now(&self.baseline, self.osd)
     }
 }
 
@@ -199,9 +163,14 @@ mod tests {
 
     #[test]
     fn what_rbd_prints_is_understood() {
-        assert_eq!(progress("     5      9344      9376    37 MiB/s"), Some(9344));
-        for other in ["  SEC       OPS   OPS/SEC   BYTES/SEC", "", "5", "elapsed: 0   ops: 8"] {
-            assert_eq!(progress(other), None, "{other}");
+        let done = said("elapsed: 3   ops: 14939   ops/sec: 3749.75   bytes/sec: 15 MiB/s");
+        assert!(matches!(done, Said::Done(14939, seconds) if (seconds - 3.984).abs() < 1e-3), "{done:?}");
+        assert_eq!(said("  SEC       OPS   OPS/SEC   BYTES/SEC"), Said::Begins);
+        assert_eq!((said("client 77"), said("ended")), (Said::Client(77), Said::Ended));
+        // Of one that did nothing, and that was told to end before it began.
+        let nothing = ["elapsed: 0   ops: 0   ops/sec: -nan   bytes/sec: 8 EiB/s", "elapsed: 0   ops: 8"];
+        for other in nothing.into_iter().chain(["     5      9344      9376    37 MiB/s", "", "client"]) {
+            assert_eq!(said(other), Said::More, "{other}");
         }
     }
 }

@@ -22,6 +22,40 @@ pub(super) struct Job {
     pub(super) prefix: String,
 }
 
+/// Requests to an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// Reads from its front on.
+    Reads,
+    /// Writes from its front on.
+    Writes,
+    /// Writes anywhere.
+    Random,
+}
+
+impl Pattern {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pattern::Reads => "reads in order",
+            Pattern::Writes => "writes in order",
+            Pattern::Random => "random writes",
+        }
+    }
+}
+
+/// What is asked of an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requests {
+    pub(super) pattern: Pattern,
+    /// Of each, in bytes; it begins at a multiple of that.
+    pub(super) size: u64,
+    pub(super) at_once: usize,
+    /// Of the wall.
+    pub(super) seconds: f64,
+    /// At most so many bytes, those of the image.
+    pub(super) bytes: u64,
+}
+
 /// What a drive, and the processes of a store, have done by a moment.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
@@ -75,6 +109,12 @@ fn windows(ended: &[(f64, f64)], seconds: f64, window: f64) -> Vec<u64> {
         }
     }
     windows
+}
+
+/// Operations a second over time: the end of each window of so many seconds of the drive, whose clock runs at that speed, and how many there were in it.
+pub(super) fn over_time(loaded: &Loaded, speed: f64, window: f64) -> Vec<(f64, f64)> {
+    let counts = windows(&loaded.ended, loaded.seconds, window / speed);
+    counts.into_iter().zip(1..).map(|(count, n)| (f64::from(n) * window, count as f64 / window)).collect()
 }
 
 /// The row of operations on so many bytes, which are writes or not; the drive rested after so many seconds more, and its clock runs at that speed.
@@ -165,6 +205,8 @@ mod tests {
         assert!(is(RATE, 100.0 / 22.0) && is("ms, p50", 100.0), "{:?}", row.figures);
         assert_eq!((row.wall_seconds, row.drive_utilisation, row.bytes_user), (Some(22.0), Some(0.25), None));
         assert!(!row.figures.contains_key("operations/s until it rested"));
+        // Ten a second of the world.
+        assert_eq!(over_time(&loaded(), 2.0, 10.0), [(10.0, 3.0), (20.0, 5.0)]);
     }
 
     #[test]

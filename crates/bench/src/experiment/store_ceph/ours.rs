@@ -4,14 +4,14 @@ use super::super::hosts::Disk;
 use super::super::images::bands;
 use super::super::virtual_clock::why;
 use super::super::{Rule, Run, Stop};
-use super::load::{Job, Loaded, Moment};
-use super::{CAPACITY, Host};
+use super::load::{Job, Loaded, Moment, Pattern, Requests};
+use super::{CAPACITY, Host, METADATA};
 use crate::process::cpu_seconds;
 use imbrex_bluestore::{BlueStore, CollectionId, ObjectId, Survives, Transaction};
 use imbrex_device::{Drive, HeapSurvivor, ZonedDevice};
 use imbrex_emulator::Emulator;
 use imbrex_emulator::time::Pace;
-use imbrex_image::{Image, Images};
+use imbrex_image::Images;
 use imbrex_store::{Options, Store};
 use imbrex_zones::VolumeOptions;
 use rand::seq::SliceRandom;
@@ -31,7 +31,7 @@ const BITS: u8 = 3;
 const COLLECTIONS: usize = 1 << BITS;
 /// Records of a log.
 const LOG: u64 = 3000 / COLLECTIONS as u64;
-const BLOCK: u64 = 4096;
+const LOST: &str = "what was written is not there; look into that first";
 
 /// What a store may have, in words.
 pub(super) fn memory() -> String {
@@ -41,7 +41,6 @@ pub(super) fn memory() -> String {
 pub(super) struct Ours {
     /// `None`: it could not be opened again.
     store: Option<Store>,
-    image: Option<Image>,
     drive: Emulator,
     device: Arc<dyn ZonedDevice>,
     survivor: Arc<HeapSurvivor>,
@@ -86,11 +85,21 @@ impl Ours {
         let mut noise = vec![0; 4 * MIB];
         ChaCha8Rng::seed_from_u64(7).fill_bytes(&mut noise);
         let logged = [(); COLLECTIONS].map(|()| AtomicU64::new(0));
-        Ok(Ours { store: Some(store), image: None, drive, device, survivor, logged, noise })
+        Ok(Ours { store: Some(store), drive, device, survivor, logged, noise })
     }
 
     fn store(&self) -> Result<&Store, Stop> {
         self.store.as_ref().ok_or_else(|| "there is no store any more".into())
+    }
+
+    fn images(&self) -> Result<Images, Stop> {
+        Images::open(BlueStore::clone(self.store()?), ()).map_err(why)
+    }
+
+    /// So many bytes of an image that was written in order, from a multiple of that on.
+    fn in_order(&self, at: u64, len: usize) -> &[u8] {
+        let from = at as usize % self.noise.len();
+        &self.noise[from..from + len]
     }
 
     /// An object's bytes: those of all, behind its number.
@@ -114,6 +123,16 @@ impl Ours {
         self.store()?.commit(one).map_err(why)
     }
 
+    /// An object with its metadata, which are an attribute, and nothing else.
+    fn write_new(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
+        let (place, id) = object(job, number);
+        let of = collection(place);
+        self.fill(number, bytes);
+        let mut one = Transaction::new();
+        one.write(of, &id, 0, bytes).set_attributes(of, &id, &[(b"_", &[7; METADATA])]);
+        self.store()?.commit(one).map_err(why)
+    }
+
     fn read(&self, job: &Job, number: u64, bytes: &mut [u8]) -> Result<(), Stop> {
         let (place, id) = object(job, number);
         let known = self.store()?.stat(collection(place), &id).map_err(why)?.attributes.len();
@@ -121,8 +140,25 @@ impl Ours {
         let good = known == 2 && read == bytes.len();
         match good && bytes[..8] == number.to_le_bytes() && bytes[8..] == self.noise[8..bytes.len()] {
             true => Ok(()),
-            false => Err("what was written is not there; look into that first".into()),
+            false => Err(LOST.into()),
         }
+    }
+
+    /// Does this to each object of these numbers.
+    fn each(
+        &self,
+        run: &Run,
+        job: &Job,
+        order: &[u64],
+        act: impl Fn(u64, &mut [u8]) -> Result<(), Stop> + Sync,
+    ) -> Result<Loaded, Stop> {
+        let next = AtomicU64::new(0);
+        self.threads(run, (job.seconds, job.at_once, job.size as usize), |_, bytes| {
+            match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                Some(number) => act(*number, bytes).map(|()| true),
+                None => Ok(false),
+            }
+        })
     }
 
     /// So many threads do this again and again for so many seconds, or until it says that there is no more. Each has a buffer of so many bytes.
@@ -167,44 +203,69 @@ impl Host for Ours {
         if !job.writes {
             order.shuffle(&mut ChaCha8Rng::seed_from_u64(7));
         }
-        let next = AtomicU64::new(0);
-        self.threads(run, (job.seconds, job.at_once, job.size as usize), |_, bytes| {
-            match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                Some(number) if job.writes => self.write(job, *number, bytes).map(|()| true),
-                Some(number) => self.read(job, *number, bytes).map(|()| true),
-                None => Ok(false),
-            }
+        self.each(run, job, &order, |number, bytes| match job.writes {
+            true => self.write(job, number, bytes),
+            false => self.read(job, number, bytes),
         })
     }
 
+    fn create(&mut self, run: &Run, job: &Job) -> Result<Loaded, Stop> {
+        let order: Vec<u64> = (0..job.objects).collect();
+        let loaded = self.each(run, job, &order, |number, bytes| self.write_new(job, number, bytes))?;
+        for number in 0..loaded.operations {
+            let (place, id) = object(job, number);
+            let is = self.store()?.stat(collection(place), &id).map_err(why)?;
+            if is.size != job.size || is.attributes.values().map(Vec::len).sum::<usize>() != METADATA {
+                return Err(LOST.into());
+            }
+        }
+        Ok(loaded)
+    }
+
     fn reopen(&mut self, _: &Run) -> Result<(), Stop> {
-        self.image = None;
         drop(self.store.take());
         let handle = Drive { device: self.device.clone(), survivor: Some(self.survivor.clone()) };
         self.store = Some(Store::open(handle, options()).map_err(why)?);
         Ok(())
     }
 
-    fn image(&mut self, run: &Run, bytes: u64) -> Result<(), Stop> {
-        let images = Images::open(BlueStore::clone(self.store()?), ()).map_err(why)?;
-        images.create("disk", bytes).map_err(why)?;
-        let image = images.image("disk", false).map_err(why)?;
-        for at in (0..bytes).step_by(self.noise.len()) {
+    fn image(&mut self, run: &Run, name: &str, bytes: u64, written: bool) -> Result<(), Stop> {
+        let images = self.images()?;
+        images.create(name, bytes).map_err(why)?;
+        let image = images.image(name, false).map_err(why)?;
+        for at in (0..if written { bytes } else { 0 }).step_by(self.noise.len()) {
             if run.stopped() {
                 return Err(Stop::Interrupted);
             }
             image.write(at, &self.noise, Survives::Power).map_err(why)?;
         }
-        self.image = Some(image);
         Ok(())
     }
 
-    fn overwrite(&mut self, run: &Run, seconds: f64, at_once: usize) -> Result<Loaded, Stop> {
-        let image = self.image.as_ref().ok_or("there is no image")?;
-        let blocks = image.size().map_err(why)? / BLOCK;
-        self.threads(run, (seconds, at_once, BLOCK as usize), |random, bytes| {
-            random.fill_bytes(bytes);
-            image.write(random.random_range(0..blocks) * BLOCK, bytes, Survives::Power).map_err(why)?;
+    fn requests(&mut self, run: &Run, image: &str, requests: &Requests) -> Result<Loaded, Stop> {
+        let image = self.images()?.image(image, false).map_err(why)?;
+        let Requests { pattern, size, at_once, seconds, bytes } = *requests;
+        let (count, len, next) = (bytes / size, size as usize, AtomicU64::new(0));
+        self.threads(run, (seconds, at_once, len), |random, bytes| {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(false);
+            }
+            let at = number * size;
+            match pattern {
+                Pattern::Reads => {
+                    image.read(at, bytes).map_err(why)?;
+                    if *bytes != *self.in_order(at, len) {
+                        return Err(LOST.into());
+                    }
+                }
+                Pattern::Writes => image.write(at, self.in_order(at, len), Survives::Power).map_err(why)?,
+                Pattern::Random => {
+                    let from = random.random_range(0..=self.noise.len() - len);
+                    let at = random.random_range(0..count) * size;
+                    image.write(at, &self.noise[from..from + len], Survives::Power).map_err(why)?;
+                }
+            }
             Ok(true)
         })
     }
