@@ -1,9 +1,10 @@
-# Sourced behind common.sh by scripts that run a monitor and an OSD of Debian's Ceph 16.2 (scripts/ceph-setup), on 127.0.0.1 only.
+# Sourced behind common.sh by scripts that run a monitor and OSDs of Debian's Ceph 16.2 (scripts/ceph-setup), on 127.0.0.1 only.
 #
 # It leaves `ceph`, where that is unpacked, and `work`, a new directory. That and all processes go with the script, however it ends. Where Ceph
 # cannot run here, the script ends with 3 and one line "not run: …". What a script may set before it starts the monitor:
-store=filestore  # what the OSD keeps its objects in: filestore or bluestore
-osd=             # directory of the OSD's data; empty: one in $work
+store=filestore  # what an OSD keeps its objects in: filestore or bluestore
+osds=1           # how many OSDs there are
+osd=             # directory of the first OSD's data; empty: one in $work. Those of the others end with .1, .2, …
 journal_size=256 # MiB of FileStore's journal, which stands in that directory
 settings=        # more lines of the configuration
 lasts=300        # seconds after which a process of `begins` ends by itself; 0: when the script is gone
@@ -45,7 +46,7 @@ ends() {
 }
 finish() {
     for name in "${!running[@]}"; do ends "$name" KILL; done
-    ! mountpoint -q "$work/fuse" || umount -l "$work/fuse" || true
+    for at in "$work"/fuse/*; do ! mountpoint -q "$at" || umount -l "$at" || true; done
     rm -rf "$work"
 }
 trap finish EXIT
@@ -65,8 +66,11 @@ command_() { with timeout 20 /usr/bin/python3 "$ceph/usr/bin/ceph" -c "$work/cep
 rados() { with timeout 60 "$ceph/usr/bin/rados" -c "$work/ceph.conf" "$@"; }
 rbd() { with timeout 60 "$ceph/usr/bin/rbd" -c "$work/ceph.conf" "$@"; }
 
+# data_of NUMBER: directory of an OSD's data.
+data_of() { [ "$1" = 0 ] && echo "$osd" || echo "$osd.$1"; }
+
 configured() {
-    local port
+    local port number
     port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
     fsid=$(cat /proc/sys/kernel/random/uuid)
     monitor="[v2:127.0.0.1:$port]"
@@ -95,8 +99,6 @@ plugin_dir = $ceph/usr/lib/x86_64-linux-gnu/ceph
 erasure_code_dir = $ceph/usr/lib/x86_64-linux-gnu/ceph/erasure-code
 osd_class_dir = $ceph/usr/lib/x86_64-linux-gnu/rados-classes
 osd_objectstore = $store
-osd_data = $osd
-osd_journal = $osd/journal
 osd_journal_size = $journal_size
 osd_max_object_name_len = 256
 osd_max_object_namespace_len = 64
@@ -104,25 +106,38 @@ mon_data = $work/mon
 mon_data_avail_crit = 1
 $settings
 CONF
+    for ((number = 0; number < osds; number++)); do
+        printf '[osd.%s]\nosd_data = %s\nosd_journal = %s/journal\n' "$number" "$(data_of "$number")" "$(data_of "$number")" >>"$work/ceph.conf"
+    done
 }
 
 monitor_runs() {
     osd=${osd:-$work/osd}
-    mkdir -p "$work"/{run,log,mon,fuse} "$osd"
+    mkdir -p "$work"/{run,log,mon}
     configured
     with "$ceph/usr/bin/ceph-authtool" --create-keyring "$work/keyring" --gen-key -n mon. --cap mon 'allow *'
     with "$ceph/usr/bin/ceph-authtool" "$work/keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *'
     with "$ceph/usr/bin/monmaptool" --create --clobber --fsid "$fsid" --addv a "$monitor" "$work/monmap"
     with "$ceph/usr/bin/ceph-mon" -c "$work/ceph.conf" --mkfs -i a --monmap "$work/monmap" --keyring "$work/keyring"
     begins mon "$ceph/usr/bin/ceph-mon" -c "$work/ceph.conf" -i a -f
-    local uuid
-    uuid=$(cat /proc/sys/kernel/random/uuid)
-    until_ 20 command_ osd new "$uuid" 0 && with "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i 0 --osd-uuid "$uuid" --mkfs
+    local uuid number
+    for ((number = 0; number < osds; number++)); do
+        uuid=$(cat /proc/sys/kernel/random/uuid)
+        mkdir -p "$(data_of "$number")"
+        until_ 20 command_ osd new "$uuid" "$number" &&
+            with "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i "$number" --osd-uuid "$uuid" --mkfs || return 1
+    done
 }
-is_up() { command_ osd dump | grep -q '^osd.0 up'; }
-osd_runs() {
-    begins osd "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i 0 -f
-    until_ 40 is_up
+are_up() { [ "$(command_ osd dump | grep -c '^osd\.[0-9]* up')" = "$osds" ]; }
+osds_run() {
+    local number
+    for ((number = 0; number < osds; number++)); do begins "osd.$number" "$ceph/usr/bin/ceph-osd" -c "$work/ceph.conf" -i "$number" -f; done
+    until_ 40 are_up
+}
+# osds_end [SIGNAL]
+osds_end() {
+    local number
+    for ((number = 0; number < osds; number++)); do ends "osd.$number" "$@"; done
 }
 # pool NAME GROUPS
 pool() { command_ osd pool create "$1" "$2" "$2" replicated && command_ osd pool set "$1" size 1 --yes-i-really-mean-it; }

@@ -1,6 +1,6 @@
 //! A journal that is built here, read back, and read when it is damaged.
 
-use crate::journal::{Coll, Name, Op, Pairs, entries};
+use crate::journal::{Coll, NEWEST, Name, Op, Pairs, entries};
 use crate::tree::object_of;
 
 const FSID: [u8; 16] = [3; 16];
@@ -15,17 +15,18 @@ fn pairs(pairs: &Pairs) -> Vec<u8> {
 }
 
 fn coll(coll: &Coll) -> Vec<u8> {
-    let (kind, pool, seed) = match *coll {
-        Coll::Meta => (0, 0, 0),
-        Coll::Group { pool, seed } => (2, pool, seed),
+    let (kind, pool, seed, shard) = match *coll {
+        Coll::Meta => (0, 0, 0, None),
+        Coll::Group { pool, seed, shard } => (2, pool, seed, shard),
     };
-    let group = [&[1][..], &pool.to_le_bytes(), &seed.to_le_bytes(), &[0xff; 4], &[0xff]].concat();
+    let group = [&[1][..], &pool.to_le_bytes(), &seed.to_le_bytes(), &[0xff; 4], &[shard.unwrap_or(0xff)]].concat();
     [&[2, kind, 1, 1][..], &bytes(&group), &(u64::MAX - 1).to_le_bytes()].concat()
 }
 
 fn name(of: &Name) -> Vec<u8> {
     let first = [bytes(&of.key), bytes(&of.name), of.snap.to_le_bytes().into(), of.hash.to_le_bytes().into(), vec![0]];
-    let rest = [bytes(&of.namespace), of.pool.to_le_bytes().into(), of.generation.to_le_bytes().into(), vec![0xff, 0]];
+    let last = vec![of.shard.unwrap_or(0xff), 0];
+    let rest = [bytes(&of.namespace), of.pool.to_le_bytes().into(), of.generation.to_le_bytes().into(), last];
     [&[6, 3][..], &bytes(&[first.concat(), rest.concat()].concat())].concat()
 }
 
@@ -71,9 +72,9 @@ fn journal(payloads: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-fn built() -> (Vec<Op>, Vec<u8>) {
-    let group = Coll::Group { pool: 3, seed: 5 };
-    let half = Coll::Group { pool: 3, seed: 13 };
+fn built(shard: Option<u8>) -> (Vec<Op>, Vec<u8>) {
+    let group = Coll::Group { pool: 3, seed: 5, shard };
+    let half = Coll::Group { pool: 3, seed: 13, shard };
     let a = Name {
         pool: 3,
         hash: 5,
@@ -81,9 +82,10 @@ fn built() -> (Vec<Op>, Vec<u8>) {
         key: b"k".to_vec(),
         name: b"a/:%".to_vec(),
         snap: 4,
-        generation: u64::MAX,
+        generation: NEWEST,
+        shard,
     };
-    let b = Name { snap: 9, ..a.clone() };
+    let b = Name { generation: 9, ..a.clone() };
     let (place, map) = ((group.clone(), a.clone()), vec![(b"one".to_vec(), b"1".to_vec())]);
     let data = [bytes(b"bytes"), pairs(&map), bytes(b"gone"), pairs(&map), bytes(b"from"), bytes(b"to")].concat();
     let raws = [
@@ -121,18 +123,20 @@ fn built() -> (Vec<Op>, Vec<u8>) {
 
 #[test]
 fn a_journal_is_read_as_it_was_written() {
-    let (ops, transaction) = built();
-    let all = entries(&journal(&[transaction.clone(), [&transaction[..], &transaction].concat()])).unwrap();
-    assert_eq!(all.iter().map(|entry| entry.number).collect::<Vec<_>>(), [7, 8]);
-    assert_eq!((&all[0].ops, &all[1].ops), (&ops, &[&ops[..], &ops].concat()));
-    let name = object_of(b"#3:a0000000:n:k:a%2f%3a%25:4#").unwrap();
-    assert!(ops.contains(&Op::Touch((Coll::Group { pool: 3, seed: 5 }, name))));
+    for (shard, seen) in [(None, &b"#3:a0000000:n:k:a%2f%3a%25:4#"[..]), (Some(2), b"2#3:a0000000:n:k:a%2f%3a%25:4#")] {
+        let (ops, transaction) = built(shard);
+        let all = entries(&journal(&[transaction.clone(), [&transaction[..], &transaction].concat()])).unwrap();
+        assert_eq!(all.iter().map(|entry| entry.number).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!((&all[0].ops, &all[1].ops), (&ops, &[&ops[..], &ops].concat()));
+        let name = object_of(seen).unwrap();
+        assert!(ops.contains(&Op::Touch((Coll::Group { pool: 3, seed: 5, shard }, name))));
+    }
 }
 
 /// A damaged journal ends before what is damaged. What its checksum does not know of is refused, and costs no memory.
 #[test]
 fn damaged_journals_are_refused_or_end() {
-    let (ops, transaction) = built();
+    let (ops, transaction) = built(Some(2));
     let whole = journal(&[transaction.clone(), transaction.clone()]);
     for at in 0..whole.len() {
         for mask in [1, 0x80, 0xff] {
@@ -153,7 +157,17 @@ fn damaged_journals_are_refused_or_end() {
         }
         assert!(at == 0 || entries(&journal(&[transaction[..at].to_vec()])).is_err());
     }
-    for name in ["", "#", "##", "#1:2#", "#1:x:::a:head#", "#1:00000000:::%:head#", "#1:00000000:::%zz:head#", "é"] {
+    for name in [
+        "",
+        "#",
+        "##",
+        "#1:2#",
+        "x#1:00000000:::a:head#",
+        "#1:x:::a:head#",
+        "#1:00000000:::%:head#",
+        "#1:00000000:::%zz:head#",
+        "é",
+    ] {
         assert_eq!(object_of(name.as_bytes()), None, "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! The journal of Ceph's FileStore, and the transactions in it, as 16.2 writes them.
 //!
 //! ```text
-//! block 0    version 4, length, then: flags, fsid, block size, alignment, size, start, committed up to, first number
+//! block 0    version 4, length, then: flags, fsid, block size, alignment, size, start, committed up to (0 where nobody has said), first number
 //! entries    from `start` on, each of whole blocks:
 //!            header (number, checksum and length of the payload, padding before and behind, position, fsid ^ number ^ length),
 //!            padding, payload, padding, the header again
@@ -21,7 +21,7 @@ pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Coll {
     Meta,
-    Group { pool: i64, seed: u32 },
+    Group { pool: i64, seed: u32, shard: Option<u8> },
 }
 
 /// What Ceph calls an object: the names that it has beside those of ours.
@@ -34,7 +34,12 @@ pub struct Name {
     pub name: Vec<u8>,
     pub snap: u64,
     pub generation: u64,
+    /// Which part of an erasure-coded object.
+    pub shard: Option<u8>,
 }
+
+/// The generation of an object that is no older one.
+pub const NEWEST: u64 = u64::MAX;
 
 /// An object in its collection.
 pub type Place = (Coll, Name);
@@ -127,6 +132,14 @@ impl<'a> Reader<'a> {
         Ok((version, Reader(inside)))
     }
 
+    fn shard(&mut self) -> Read<Option<u8>> {
+        match self.u8()? {
+            0xff => Ok(None),
+            shard @ 0..0x80 => Ok(Some(shard)),
+            shard => Err(format!("a shard {shard}")),
+        }
+    }
+
     fn coll(&mut self) -> Read<Coll> {
         match self.u8()? {
             2 => {
@@ -134,10 +147,12 @@ impl<'a> Reader<'a> {
                 let (_, mut group) = self.versioned(1)?;
                 group.u8()?;
                 let (pool, seed) = (group.u64()? as i64, group.u32()?);
+                group.u32()?;
+                let shard = group.shard()?;
                 self.u64()?;
                 match kind {
                     0 => Ok(Coll::Meta),
-                    2 => Ok(Coll::Group { pool, seed }),
+                    2 => Ok(Coll::Group { pool, seed, shard }),
                     _ => Err(format!("a collection of kind {kind}")),
                 }
             }
@@ -150,11 +165,11 @@ impl<'a> Reader<'a> {
         let (key, name) = (from.bytes()?.to_vec(), from.bytes()?.to_vec());
         let (snap, hash, max) = (from.u64()?, from.u32()?, from.u8()?);
         let (namespace, pool) = (from.bytes()?.to_vec(), from.u64()? as i64);
-        let (generation, shard) = (from.u64()?, from.u8()?);
-        if version < 6 || max != 0 || shard != 0xff {
-            return Err("an object that is no object, or of a shard".into());
+        let (generation, shard) = (from.u64()?, from.shard()?);
+        if version < 6 || max != 0 {
+            return Err("an object that is no object".into());
         }
-        Ok(Name { pool, hash, namespace, key, name, snap, generation })
+        Ok(Name { pool, hash, namespace, key, name, snap, generation, shard })
     }
 }
 
@@ -291,8 +306,8 @@ pub fn entries(journal: &[u8]) -> Read<Vec<Entry>> {
     let fsid = u64::from_le_bytes(fsid[..8].try_into().unwrap());
     let (block, _) = (header.u32()?, header.u32()?);
     let (_, start, committed, first) = (header.u64()?, header.u64()?, header.u64()?, header.u64()?);
-    if version != 4 || block == 0 || committed.checked_add(1) != Some(first) {
-        return Err(format!("version {version}, blocks of {block}, numbers from {first} on behind {committed}"));
+    if version != 4 || block == 0 || committed >= first {
+        return Err(format!("version {version}, blocks of {block}, numbers from {first} on, and {committed} is done"));
     }
     let (mut all, mut at) = (Vec::new(), start);
     loop {
@@ -304,7 +319,10 @@ pub fn entries(journal: &[u8]) -> Read<Vec<Entry>> {
         let (before, after) = (header.u32()?, header.u32()?);
         let (position, magic) = (header.u64()?, header.u64()?);
         // What an earlier life of the journal left is not an entry of this one.
-        if position != at || magic != fsid ^ number ^ u64::from(len) || number != first + all.len() as u64 {
+        if position != at
+            || magic != fsid ^ number ^ u64::from(len)
+            || Some(number) != first.checked_add(all.len() as u64)
+        {
             break;
         }
         from.take(before as usize)?;

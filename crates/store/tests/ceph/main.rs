@@ -6,6 +6,7 @@ mod support;
 mod hostile;
 mod journal;
 mod librados;
+mod overwrites;
 mod replay;
 mod tree;
 
@@ -78,6 +79,11 @@ impl Recording {
     fn read(path: &Path) -> Recording {
         let journal = std::fs::read(path.join("journal")).unwrap();
         let entries = journal::entries(&journal).unwrap();
+        // What Ceph's own reader of the journal says of it.
+        let dump = std::fs::read(path.join("journal.json")).unwrap();
+        let count = |what: &[u8]| dump.windows(what.len()).filter(|found| *found == what).count();
+        assert_eq!(entries.len(), count(b"{\"offset\":"));
+        assert_eq!(entries.iter().map(|entry| entry.ops.len()).sum::<usize>(), count(b"{\"op_num\":"));
         let [before, after] = ["before", "after"].map(|tree| tree::read(&path.join(tree)).unwrap());
         Recording { before, after, entries }
     }
@@ -95,7 +101,7 @@ impl Recording {
         store.commit(replay::beginning(&self.before)).unwrap();
         let mut translator = Translator::of(&self.before);
         // As it was behind each entry.
-        let (mut known, mut durable) = (BTreeMap::new(), 0);
+        let (mut known, mut durable) = (BTreeMap::from([(0, translator.clone())]), 0);
         let crash_at: Vec<usize> = (1..=crashes).map(|n| self.entries.len() * n / (crashes + 1)).collect();
         let (mut at, mut next) = (0, crash_at.iter());
         let mut due = next.next();
@@ -142,11 +148,6 @@ fn given(variable: &str) -> Option<PathBuf> {
 fn recorded_transactions() {
     let Some(path) = given("IMBREX_CEPH_RECORDING") else { return };
     let recording = Recording::read(&path);
-    // What Ceph's own reader of the journal says of it.
-    let dump = std::fs::read(path.join("journal.json")).unwrap();
-    let count = |what: &[u8]| dump.windows(what.len()).filter(|found| *found == what).count();
-    assert_eq!(recording.entries.len(), count(b"{\"offset\":"));
-    assert_eq!(recording.entries.iter().map(|entry| entry.ops.len()).sum::<usize>(), count(b"{\"op_num\":"));
     let has = |of: fn(&Op) -> bool| recording.entries.iter().flat_map(|entry| &entry.ops).filter(|op| of(op)).count();
     let (writes, clones) = (has(|op| matches!(op, Op::Write(..))), has(|op| matches!(op, Op::Clone(..))));
     let splits = has(|op| matches!(op, Op::Split { .. }));

@@ -16,18 +16,25 @@ pub fn progress() -> ObjectId {
     ObjectId { hash: 0, ..ObjectId::new(PROGRESS.pool, b"", b"progress") }
 }
 
+/// A shard of a pool is a pool of its own: an OSD has collections of one and of the other, and no operation has both.
+fn pool_of(pool: i64, shard: Option<u8>) -> i64 {
+    assert!((0..1 << 32).contains(&pool), "a pool of number {pool}");
+    pool | shard.map_or(0, |shard| i64::from(shard) + 1) << 32
+}
+
 pub fn collection(coll: &Coll) -> CollectionId {
     match *coll {
         Coll::Meta => CollectionId { pool: -1, seed: 0 },
-        Coll::Group { pool, seed } => CollectionId { pool, seed },
+        Coll::Group { pool, seed, shard } => CollectionId { pool: pool_of(pool, shard), seed },
     }
 }
 
 pub fn object(name: &Name) -> ObjectId {
-    let Name { pool, hash, namespace, key, name, snap, generation } = name;
+    let Name { pool, hash, namespace, key, name, snap, generation, shard } = name;
     let (pool, mut namespace) = match *pool {
-        beside @ ..-1 => (-2 - beside, [BESIDE, namespace].concat()),
-        pool => (pool, namespace.clone()),
+        beside @ ..-1 => (pool_of(-2 - beside, *shard), [BESIDE, namespace].concat()),
+        -1 => (-1, namespace.clone()),
+        pool => (pool_of(pool, *shard), namespace.clone()),
     };
     // A name of its own for each place that a client has chosen.
     if !key.is_empty() {

@@ -1,6 +1,6 @@
 //! What an object store of Ceph has, as `ceph-objectstore-tool --op fuse` shows it: a directory for each collection, and there one for each object.
 
-use crate::journal::{Coll, Name};
+use crate::journal::{Coll, NEWEST, Name};
 use crate::support::Object;
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,20 +54,25 @@ fn contents(path: &Path) -> Read<BTreeMap<Vec<u8>, Vec<u8>>> {
     files(path)?.into_iter().map(|(name, path)| Ok((name, bytes(&path)?))).collect()
 }
 
-/// `meta`, or `1.a_head`.
+/// `meta`, `1.a_head`, or `1.as2_head` of a shard.
 fn collection_of(name: &[u8]) -> Option<Coll> {
     let name = std::str::from_utf8(name).ok()?;
     if name == "meta" {
         return Some(Coll::Meta);
     }
     let (pool, seed) = name.strip_suffix("_head")?.split_once('.')?;
-    Some(Coll::Group { pool: pool.parse().ok()?, seed: u32::from_str_radix(seed, 16).ok()? })
+    let (seed, shard) = match seed.split_once('s') {
+        Some((seed, shard)) => (seed, Some(shard.parse().ok()?)),
+        None => (seed, None),
+    };
+    Some(Coll::Group { pool: pool.parse().ok()?, seed: u32::from_str_radix(seed, 16).ok()?, shard })
 }
 
-/// `#pool:hash:namespace:key:name:snapshot#generation`, the hash with its bits reversed, and some bytes as `%xx`.
+/// `shard#pool:hash:namespace:key:name:snapshot#generation`, the hash with its bits reversed, and some bytes as `%xx`.
 pub fn object_of(name: &[u8]) -> Option<Name> {
     let name = std::str::from_utf8(name).ok()?;
-    let (name, generation) = name.strip_prefix('#')?.split_once('#')?;
+    let (shard, name) = name.split_once('#')?;
+    let (name, generation) = name.split_once('#')?;
     let parts: Vec<&str> = name.split(':').collect();
     let [pool, hash, namespace, key, name, snap] = parts[..] else { return None };
     let snap = match snap {
@@ -82,7 +87,8 @@ pub fn object_of(name: &[u8]) -> Option<Name> {
         key: unescaped(key)?,
         name: unescaped(name)?,
         snap,
-        generation: if generation.is_empty() { u64::MAX } else { u64::from_str_radix(generation, 16).ok()? },
+        generation: if generation.is_empty() { NEWEST } else { u64::from_str_radix(generation, 16).ok()? },
+        shard: if shard.is_empty() { None } else { Some(shard.parse().ok()?) },
     })
 }
 
