@@ -4,9 +4,9 @@
 //! Ceph's side is a whole OSD: `scripts/ceph-side` starts it on a served drive, and its clients come over the loopback. Ours is the store alone, in this process, and each
 //! transaction does what an OSD asks its store for. So processors tell of different work, and rates can be compared where the drives are busy.
 
-mod ceph;
-mod load;
-mod ours;
+pub(super) mod ceph;
+pub(super) mod load;
+pub(super) mod ours;
 
 use super::hosts::Disk;
 use super::result::{Ratio, Row};
@@ -128,8 +128,8 @@ fn read(size: u64, at_once: usize) -> u64 {
     SIZES.into_iter().zip(READ).find(|(n, _)| *n == size).and_then(|(_, read)| of(read)).unwrap_or(u64::MAX)
 }
 
-/// A store on a drive.
-trait Host {
+/// A store on a drive, or on two.
+pub(super) trait Host {
     /// Writes or reads objects.
     fn load(&mut self, run: &Run, job: &Job) -> Result<Loaded, Stop>;
     /// Closes the store and opens it again: nothing is in memory then.
@@ -158,10 +158,10 @@ impl Running {
         let disk = Disk::named(DRIVE, Rule::Fewer)?;
         let host: Box<dyn Host> = match side {
             Side::FileStore | Side::BlueStore => {
-                Box::new(ceph::Ceph::start(run, &disk.twin(), side == Side::BlueStore)?)
+                Box::new(ceph::Ceph::start(run, side == Side::BlueStore, (&disk.twin(), None), Some(CAPACITY))?)
             }
-            Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin(), true)?),
-            Side::Zones => Box::new(ours::Ours::start(run, &disk, false)?),
+            Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin())?),
+            Side::Zones => Box::new(ours::Ours::start(run, &disk)?),
         };
         Ok(Running { host, written: BTreeMap::new(), reopened: false, imaged: false })
     }

@@ -4,12 +4,13 @@ use super::super::child::Running;
 use super::super::hosts::{Disk, profile_of, workplace};
 use super::super::kernel_amplification::script;
 use super::super::{Rule, Run, Stop};
+use super::Host;
 use super::load::{Job, Loaded, Moment};
-use super::{CAPACITY, Host};
 use crate::baseline::{Baseline, Directory, FileSystem, Setup};
 use crate::process::cpu_seconds;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -21,11 +22,13 @@ const STARTS: Duration = Duration::from_secs(600);
 const ANSWERS: Duration = Duration::from_secs(330);
 
 /// What is dropped first goes first: the OSD, then what it stands on.
-pub(super) struct Ceph {
+pub(crate) struct Ceph {
     script: Running,
     input: ChildStdin,
     lines: Receiver<String>,
     baseline: Baseline,
+    /// The drive with the metadata, where that is another one.
+    db: Option<Baseline>,
     _dir: tempfile::TempDir,
     /// The OSD's number.
     osd: u32,
@@ -45,26 +48,47 @@ fn progress(line: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
+/// A drive that is served to the kernel, with this file system.
+fn served(
+    run: &Run,
+    disk: &Disk,
+    file_system: FileSystem,
+    capacity: Option<u64>,
+    dir: &Path,
+) -> Result<Baseline, Stop> {
+    let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
+    let setup = Setup {
+        work: run.options.work.clone(),
+        file_system,
+        directory: Directory::Root,
+        speed: run.speed(Rule::Fewer),
+        capacity,
+        cache_bytes: CACHE,
+        dirty_bytes: CACHE / 5,
+        rotational: true,
+        preconditioned: disk.preconditioned,
+        ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
+    };
+    Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))
+}
+
 impl Ceph {
-    pub(super) fn start(run: &Run, disk: &Disk, raw: bool) -> Result<Ceph, Stop> {
+    /// An OSD with BlueStore, or with FileStore, on a drive of so many bytes, or as large as it is. BlueStore may have its metadata on a second one.
+    pub(crate) fn start(
+        run: &Run,
+        bluestore: bool,
+        (disk, db): (&Disk, Option<&Disk>),
+        capacity: Option<u64>,
+    ) -> Result<Ceph, Stop> {
         let program = script(run.options, "ceph-side")?;
-        let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
         let dir = workplace(&run.options.work)?;
-        let setup = Setup {
-            work: run.options.work.clone(),
-            file_system: if raw { FileSystem::Raw } else { FileSystem::Xfs },
-            directory: Directory::Root,
-            speed: run.speed(Rule::Fewer),
-            capacity: Some(CAPACITY),
-            cache_bytes: CACHE,
-            dirty_bytes: CACHE / 5,
-            rotational: true,
-            ..Setup::new(imbrex, &profile_of(&disk.profile, dir.path())?)
-        };
-        let baseline = Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))?;
+        let file_system = if bluestore { FileSystem::Raw } else { FileSystem::Xfs };
+        let serve = |disk: &Disk| served(run, disk, file_system, capacity, dir.path());
+        let baseline = serve(disk)?;
+        let db = db.map(serve).transpose()?;
         let mut command = baseline.command(program);
-        match raw {
-            true => command.arg("bluestore").arg(baseline.device()),
+        match bluestore {
+            true => command.arg("bluestore").arg(baseline.device()).args(db.as_ref().map(Baseline::device)),
             false => command.arg("filestore").arg(baseline.dir()),
         };
         let (script, input, output) = Running::start_asked(&command, dir.path())?;
@@ -73,7 +97,7 @@ impl Ceph {
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| said.send(line))
         });
-        let mut ceph = Ceph { script, input, lines, baseline, _dir: dir, osd: 0 };
+        let mut ceph = Ceph { script, input, lines, baseline, db, _dir: dir, osd: 0 };
         ceph.serves(run, STARTS)?;
         Ok(ceph)
     }
@@ -177,12 +201,16 @@ impl Host for Ceph {
     }
 
     fn settle(&mut self) -> Result<(), Stop> {
-        Ok(self.baseline.settle()?)
+        self.baseline.settle()?;
+        Ok(self.db.as_ref().map_or(Ok(()), Baseline::settle)?)
     }
 
     fn now(&self) -> Result<Moment, Stop> {
-        let (stats, time) = (self.baseline.drive_stats()?, self.baseline.drive_time()?);
-        Ok(Moment::of(stats.total, time.as_ref(), cpu_seconds(self.osd).unwrap_or(0.0)))
+        let of = |drive: &Baseline, processor| -> Result<Moment, Stop> {
+            Ok(Moment::of(drive.drive_stats()?.total, drive.drive_time()?.as_ref(), processor))
+        };
+        let db = self.db.as_ref().map(|db| of(db, 0.0).map(Box::new)).transpose()?;
+        Ok(Moment { db, ..of(&self.baseline, cpu_seconds(self.osd).unwrap_or(0.0))? })
     }
 }
 
