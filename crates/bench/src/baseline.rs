@@ -125,9 +125,9 @@ pub struct Setup {
     pub mount_options: String,
     /// Whether the drive's volatile write cache is on.
     pub write_cache: bool,
-    /// The drive, a drive-managed one, is as after a long life and a pause: every band has data, and its persistent cache is empty,
-    /// because it cleans whenever it idles.
-    pub preconditioned: bool,
+    /// The drive, a drive-managed one, is as after a long life: every band has data, and its persistent cache has so many extents, or as many as it can.
+    /// After a pause it has none, because the drive cleans whenever it idles. `None`: it is new.
+    pub preconditioned: Option<u32>,
     /// Which file system.
     pub file_system: FileSystem,
     /// Where the database is.
@@ -160,7 +160,7 @@ impl Setup {
             mkfs_more: Vec::new(),
             mount_options: String::new(),
             write_cache: true,
-            preconditioned: false,
+            preconditioned: None,
             file_system: FileSystem::Xfs,
             directory: Directory::Own,
             speed: 1.0,
@@ -323,8 +323,9 @@ impl Baseline {
         if let Some(entries) = setup.recorded {
             start_image_trace(&self.image, entries).map_err(|error| error.to_string())?;
         }
-        if setup.preconditioned {
-            run(Command::new(&setup.imbrex).args(["drive", "precondition", "--extents", "0"]).arg(&self.image))
+        if let Some(extents) = setup.preconditioned {
+            let extents = extents.to_string();
+            run(Command::new(&setup.imbrex).args(["drive", "precondition", "--extents", &extents]).arg(&self.image))
                 .map_err(|why| format!("the drive cannot be preconditioned ({why})"))?;
         }
         let said = self.serve(setup)?;

@@ -5,7 +5,7 @@ use crate::metadata::Metadata;
 use crate::rocksdb::{DatabaseOptions, Rocks, provided};
 use imbrex_bluefs::BlueFs;
 use imbrex_bluestore::{KeyValue, NAME};
-use imbrex_device::{Code, Error, Geometry, Result};
+use imbrex_device::{Code, Error, Geometry, Result, ZoneState};
 use imbrex_kv::Kv;
 use imbrex_zones::{Budget, TenantSpec, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -180,11 +180,14 @@ fn is_new(made: bool, damage: &[String], zones: usize) -> bool {
     !made && damage.is_empty() && zones == 0
 }
 
-/// How many zones have objects. The first is leased when the database is there.
+/// How many zones have objects. The first is leased when the database is there. Conventional ones are the first tenant's from the formatting on, which is the
+/// objects' where the metadata are on another drive.
 fn zones_of_objects(volume: &Volume) -> usize {
     let table = volume.table();
     let objects = table.tenants.iter().position(|tenant| tenant.name == NAME);
-    table.zones.iter().filter(|zone| zone.tenant.is_some() && zone.tenant == objects).count()
+    let zones = table.zones.iter().zip(volume.report_at_open());
+    let sequential = zones.filter(|(_, reported)| reported.state != ZoneState::Conventional);
+    sequential.filter(|(zone, _)| zone.tenant.is_some() && zone.tenant == objects).count()
 }
 
 /// How the files of RocksDB are mounted: with a journal that a small drive has room for.

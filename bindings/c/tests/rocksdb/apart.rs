@@ -18,8 +18,12 @@ struct Two {
 
 impl Two {
     fn formatted(metadata: &Config) -> Two {
+        Two::formatted_as([&config(), metadata])
+    }
+
+    fn formatted_as(configs: [&Config; 2]) -> Two {
         provide();
-        let drives = [&config(), metadata].map(|config| Emulator::memory(config).unwrap());
+        let drives = configs.map(|config| Emulator::memory(config).unwrap());
         let two = Two { drives, survivors: Default::default() };
         Store::format_apart(&two.drive(0), &two.drive(1), MetadataIn::RocksDb, Some([[7; 16], [8; 16]]), false)
             .unwrap();
@@ -107,6 +111,21 @@ fn transactions_survive_what_either_drive_loses() {
     let why = Store::open(two.drive(0), options()).err().unwrap().to_string();
     assert!(why.contains("on another drive"), "{why}");
     drop(two.open().unwrap());
+}
+
+/// They belong to the objects from the formatting on, since these are the first tenant there. The label has two of them.
+#[test]
+fn conventional_zones_of_the_objects_drive_are_no_objects() {
+    let two = Two::formatted_as([&Config { conventional: 8, ..config() }, &config()]);
+    for mount in 0..2 {
+        let store = two.open().unwrap();
+        let mut one = Transaction::new();
+        if mount == 0 {
+            one.create_collection(ALL, 0);
+        }
+        one.touch(ALL, &ObjectId::new(1, b"", &[mount]));
+        store.commit(one).unwrap();
+    }
 }
 
 /// A commit that finds no room ends a store. So what brings more is refused before, and what is deleted is room at once.

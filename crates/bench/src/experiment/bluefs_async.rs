@@ -119,7 +119,7 @@ fn measure(run: &mut Run, plan: &Plan) -> Result<Ran, Stop> {
     let options = run.options;
     let (disk, switches, file_system) = match plan.on {
         Where::Kernel { file_system, drive, twin, aged } => {
-            let disk = Disk { preconditioned: aged, ..Disk::named(drive, Rule::All)? };
+            let disk = Disk { preconditioned: aged.then_some(0), ..Disk::named(drive, Rule::All)? };
             let disk = if twin { disk.twin() } else { disk };
             (disk, String::new(), Some(file_system))
         }

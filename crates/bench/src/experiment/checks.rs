@@ -16,6 +16,15 @@ pub fn cpu_bound(row: &mut Row) {
     }
 }
 
+/// The same where one of two drives may be waited for, which were busy for these parts of the time.
+pub fn cpu_bound_on_two(row: &mut Row, busy: [f64; 2]) {
+    // They may have been busy at the same time, so it may have been less.
+    let part: f64 = busy.iter().sum();
+    if part < BUSY {
+        row.flags.push(format!("CPU-bound: one of the drives was busy for at most {:.0} % of the time", part * 100.0));
+    }
+}
+
 /// Whether two rows wrote so differently that a comparison of their times compares work, not drives; the sentence says it.
 pub fn artefact(a: &Row, b: &Row) -> Option<String> {
     let (wa, wb) = (a.write_amplification?, b.write_amplification?);
@@ -46,6 +55,17 @@ pub fn apart(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::super::result::Ratio;
     use super::*;
+
+    #[test]
+    fn of_two_drives_one_has_to_be_busy() {
+        let flags = |busy| {
+            let mut row = Row::default();
+            cpu_bound_on_two(&mut row, busy);
+            row.flags
+        };
+        assert!(flags([0.5, 0.29])[0].contains("at most 79 %"));
+        assert!(flags([0.5, 0.31]).is_empty() && flags([0.0, 0.9]).is_empty());
+    }
 
     #[test]
     fn an_idle_drive_flags_its_row() {

@@ -22,15 +22,15 @@ pub(super) struct Disk {
     pub(super) profile: Profile,
     pub(super) rule: Rule,
     pub(super) write_cache: bool,
-    /// As after a long life and a pause; only for drive-managed ones.
-    pub(super) preconditioned: bool,
+    /// As after a long life, with so many extents in the persistent cache; after a pause there are none. Only for drive-managed ones.
+    pub(super) preconditioned: Option<u32>,
 }
 
 impl Disk {
     /// A built-in drive.
     pub(super) fn named(name: &str, rule: Rule) -> Result<Disk, String> {
         let profile = Profile::named(name).ok_or_else(|| format!("the profile {name} is gone"))?;
-        Ok(Disk { profile, rule, write_cache: true, preconditioned: false })
+        Ok(Disk { profile, rule, write_cache: true, preconditioned: None })
     }
 
     /// How it shrinks.
@@ -76,7 +76,11 @@ impl Disk {
     /// A row of it.
     pub(super) fn row(&self) -> Row {
         let cache = if self.write_cache { "" } else { ", write cache off" };
-        let aged = if self.preconditioned { ", preconditioned" } else { "" };
+        let aged = match self.preconditioned {
+            None => "",
+            Some(0) => ", preconditioned",
+            Some(_) => ", its cache full",
+        };
         Row { rule: self.rule.name().into(), ..Row::new("", format!("{}{cache}{aged}", self.profile.name)) }
     }
 }
@@ -339,7 +343,7 @@ mod tests {
             (theirs.bandwidth_outer_mib_s, theirs.seek_root_ms)
         );
         assert_eq!((theirs.zone_open_ms, theirs.conventional_bandwidth_mib_s), (0.0, 0.0));
-        let disk = Disk { profile: twin, rule: Rule::All, write_cache: true, preconditioned: false };
+        let disk = Disk { profile: twin, rule: Rule::All, write_cache: true, preconditioned: None };
         let config = disk.config(64).unwrap();
         assert_eq!(config.conventional, config.zones());
         assert_eq!(config.capacity / (hgst.capacity / 64), 1);

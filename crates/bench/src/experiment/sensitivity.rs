@@ -288,7 +288,7 @@ impl<'a> Recorded<'a> {
     }
 
     fn recording(&self, disk: &Disk, trace: &[TimedEntry]) -> Recording {
-        Recording::new(trace).preconditioned(disk.preconditioned.then_some(0))
+        Recording::new(trace).preconditioned(disk.preconditioned.map(|extents| extents as usize))
     }
 
     fn on(&self, disk: &Disk, scale: u32, usual: (&Config, &Recording)) -> Result<TimeStats, String> {
@@ -480,7 +480,7 @@ mod tests {
                 for (text, changed) in sides.into_iter().flatten() {
                     assert_ne!(*changed, profile, "{} {} {text}", profile.name, variant.parameter);
                     let disk =
-                        Disk { profile: changed.clone(), rule: Rule::All, write_cache: true, preconditioned: false };
+                        Disk { profile: changed.clone(), rule: Rule::All, write_cache: true, preconditioned: None };
                     disk.config(64).unwrap();
                 }
             }

@@ -5,9 +5,9 @@
 //! Ceph's side is a whole OSD: `scripts/ceph-side` starts it on a served drive, and its clients come over the loopback. Ours is the store alone, in this process, and each
 //! transaction does what an OSD asks its store for. So processors tell of different work, and rates can be compared where the drives are busy.
 
-mod ceph;
-mod load;
-mod ours;
+pub(super) mod ceph;
+pub(super) mod load;
+pub(super) mod ours;
 mod served;
 mod xfs;
 
@@ -214,8 +214,8 @@ fn no_such<T>() -> Result<T, Stop> {
     Err("this side does not have such rows".into())
 }
 
-/// A store on a drive.
-trait Host {
+/// A store on a drive, or on two.
+pub(super) trait Host {
     /// Writes or reads objects.
     fn load(&mut self, _: &Run, _: &Job) -> Result<Loaded, Stop> {
         no_such()
@@ -257,11 +257,11 @@ impl Running {
         let disk = Disk::named(DRIVE, Rule::Fewer)?;
         let host: Box<dyn Host> = match side {
             Side::FileStore | Side::BlueStore => {
-                Box::new(ceph::Ceph::start(run, &disk.twin(), side == Side::BlueStore)?)
+                Box::new(ceph::Ceph::start(run, side == Side::BlueStore, (&disk.twin(), None), Some(CAPACITY))?)
             }
             Side::Xfs => Box::new(xfs::Xfs::start(run, &disk.twin())?),
-            Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin(), true)?),
-            Side::Zones => Box::new(ours::Ours::start(run, &disk, false)?),
+            Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin())?),
+            Side::Zones => Box::new(ours::Ours::start(run, &disk)?),
         };
         Ok(Running { host, written: BTreeMap::new(), reopened: false, images: BTreeSet::new() })
     }

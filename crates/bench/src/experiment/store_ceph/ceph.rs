@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 const STARTS: Duration = Duration::from_secs(600);
 
 /// What is dropped first goes first: the OSD, then what it stands on.
-pub(super) struct Ceph {
+pub(crate) struct Ceph {
     script: Script,
     baseline: Baseline,
+    /// The drive with the metadata, where that is another one.
+    db: Option<Baseline>,
     _dir: tempfile::TempDir,
     /// The OSD's number.
     osd: u32,
@@ -54,24 +56,38 @@ fn said(line: &str) -> Said {
     }
 }
 
-fn now(baseline: &Baseline, osd: u32) -> Result<Moment, Stop> {
+fn now(baseline: &Baseline, osd: Option<u32>) -> Result<Moment, Stop> {
     let (stats, time) = (baseline.drive_stats()?, baseline.drive_time()?);
-    Ok(Moment::of(stats.total, time.as_ref(), cpu_seconds(osd).unwrap_or(0.0)))
+    Ok(Moment::of(stats.total, time.as_ref(), osd.and_then(cpu_seconds).unwrap_or(0.0)))
+}
+
+/// The same of both drives, where there are two.
+fn of_both((baseline, db): (&Baseline, Option<&Baseline>), osd: u32) -> Result<Moment, Stop> {
+    let db = db.map(|db| now(db, None).map(Box::new)).transpose()?;
+    Ok(Moment { db, ..now(baseline, Some(osd))? })
 }
 
 impl Ceph {
-    pub(super) fn start(run: &Run, disk: &Disk, raw: bool) -> Result<Ceph, Stop> {
+    /// An OSD with BlueStore, or with FileStore, on a drive of so many bytes, or as large as it is. BlueStore may have its metadata on a second one.
+    pub(crate) fn start(
+        run: &Run,
+        bluestore: bool,
+        (disk, db): (&Disk, Option<&Disk>),
+        capacity: Option<u64>,
+    ) -> Result<Ceph, Stop> {
         let program = script(run.options, "ceph-side")?;
         let dir = workplace(&run.options.work)?;
-        let file_system = if raw { FileSystem::Raw } else { FileSystem::Xfs };
-        let baseline = serve(run, disk, file_system, dir.path())?;
+        let file_system = if bluestore { FileSystem::Raw } else { FileSystem::Xfs };
+        let serve = |disk: &Disk| serve(run, disk, file_system, capacity, dir.path());
+        let baseline = serve(disk)?;
+        let db = db.map(serve).transpose()?;
         let mut command = baseline.command(program);
-        match raw {
-            true => command.arg("bluestore").arg(baseline.device()),
+        match bluestore {
+            true => command.arg("bluestore").arg(baseline.device()).args(db.as_ref().map(Baseline::device)),
             false => command.arg("filestore").arg(baseline.dir()),
         };
         let script = Script::start("scripts/ceph-side", &command, dir.path())?;
-        let mut ceph = Ceph { script, baseline, _dir: dir, osd: 0 };
+        let mut ceph = Ceph { script, baseline, db, _dir: dir, osd: 0 };
         ceph.serves(run, STARTS)?;
         Ok(ceph)
     }
@@ -89,8 +105,8 @@ impl Host for Ceph {
         let Job { writes, size, at_once, seconds, objects, prefix } = job;
         let what = if *writes { "write" } else { "read" };
         self.script.tell(&format!("{what} {size} {at_once} {seconds} {objects} {prefix}"))?;
-        let (baseline, osd) = (&self.baseline, self.osd);
-        self.script.loaded(run, *seconds, |_| now(baseline, osd))
+        let (drives, osd) = ((&self.baseline, self.db.as_ref()), self.osd);
+        self.script.loaded(run, *seconds, |_| of_both(drives, osd))
     }
 
     fn reopen(&mut self, run: &Run) -> Result<(), Stop> {
@@ -142,11 +158,12 @@ impl Host for Ceph {
     }
 
     fn settle(&mut self) -> Result<(), Stop> {
-        Ok(self.baseline.settle()?)
+        self.baseline.settle()?;
+        Ok(self.db.as_ref().map_or(Ok(()), Baseline::settle)?)
     }
 
     fn now(&self) -> Result<Moment, Stop> {
-        now(&self.baseline, self.osd)
+        of_both((&self.baseline, self.db.as_ref()), self.osd)
     }
 }
 

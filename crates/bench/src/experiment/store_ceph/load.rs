@@ -6,25 +6,25 @@ use super::DRIVE;
 use imbrex_emulator::Counts;
 use imbrex_emulator::time::TimeStats;
 
-pub(super) const RATE: &str = "operations/s";
+pub(crate) const RATE: &str = "operations/s";
 
 /// Objects that are written, or read again.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) writes: bool,
-    pub(super) size: u64,
-    pub(super) at_once: usize,
+pub(crate) struct Job {
+    pub(crate) writes: bool,
+    pub(crate) size: u64,
+    pub(crate) at_once: usize,
     /// Of the wall.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// At most so many are written; read are those of these numbers, each once.
-    pub(super) objects: u64,
+    pub(crate) objects: u64,
     /// What their names begin with.
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
 }
 
 /// Requests to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(crate) enum Pattern {
     /// Reads from its front on.
     Reads,
     /// Writes from its front on.
@@ -45,7 +45,7 @@ impl Pattern {
 
 /// What is asked of an image.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     pub(super) pattern: Pattern,
     /// Of each, in bytes; it begins at a multiple of that.
     pub(super) size: u64,
@@ -58,50 +58,53 @@ pub(super) struct Requests {
 
 /// What a drive, and the processes of a store, have done by a moment.
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
-    pub(super) counts: Counts,
+pub(crate) struct Moment {
+    pub(crate) counts: Counts,
     /// Seconds of the drive, busy.
-    pub(super) busy: f64,
-    pub(super) seeks: u64,
+    pub(crate) busy: f64,
+    pub(crate) seeks: u64,
     /// Seconds of the processor.
-    pub(super) processor: f64,
+    pub(crate) processor: f64,
+    /// The same of the drive with the metadata, where that is another one; its processor's seconds are 0.
+    pub(crate) db: Option<Box<Moment>>,
 }
 
 impl Moment {
-    pub(super) fn of(counts: Counts, time: Option<&TimeStats>, processor: f64) -> Moment {
+    pub(crate) fn of(counts: Counts, time: Option<&TimeStats>, processor: f64) -> Moment {
         let (busy, seeks) = time.map_or((0.0, 0), |time| (time.total.busy(), time.seeks));
-        Moment { counts, busy, seeks, processor }
+        Moment { counts, busy, seeks, processor, db: None }
     }
 
-    pub(super) fn since(&self, earlier: &Moment) -> Moment {
+    pub(crate) fn since(&self, earlier: &Moment) -> Moment {
         Moment {
             counts: self.counts.since(&earlier.counts),
             busy: self.busy - earlier.busy,
             seeks: self.seeks.saturating_sub(earlier.seeks),
             processor: self.processor - earlier.processor,
+            db: self.db.as_ref().zip(earlier.db.as_ref()).map(|(db, earlier)| Box::new(db.since(earlier))),
         }
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     /// Of the wall, until the last one had ended.
-    pub(super) seconds: f64,
-    pub(super) operations: u64,
+    pub(crate) seconds: f64,
+    pub(crate) operations: u64,
     /// Of each: the second it ended in, and the seconds it took; nothing where a program does not tell.
-    pub(super) ended: Vec<(f64, f64)>,
+    pub(crate) ended: Vec<(f64, f64)>,
     /// What was done meanwhile.
-    pub(super) meanwhile: Moment,
+    pub(crate) meanwhile: Moment,
 }
 
-fn at(sorted: &[f64], part: f64) -> f64 {
+pub(crate) fn at(sorted: &[f64], part: f64) -> f64 {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// Operations that ended in each whole window of so many seconds.
-fn windows(ended: &[(f64, f64)], seconds: f64, window: f64) -> Vec<u64> {
+pub(crate) fn windows(ended: &[(f64, f64)], seconds: f64, window: f64) -> Vec<u64> {
     let mut windows = vec![0; (seconds / window) as usize];
     for (at, _) in ended {
         if let Some(count) = windows.get_mut((at / window) as usize) {
@@ -182,7 +185,7 @@ mod tests {
             seconds: 11.0,
             operations: 100,
             ended: ended.collect(),
-            meanwhile: Moment { counts, busy: 5.5, seeks: 200, processor: 0.2 },
+            meanwhile: Moment { counts, busy: 5.5, seeks: 200, processor: 0.2, db: None },
         }
     }
 

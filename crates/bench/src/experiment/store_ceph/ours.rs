@@ -12,7 +12,7 @@ use imbrex_device::{Drive, HeapSurvivor, ZonedDevice};
 use imbrex_emulator::Emulator;
 use imbrex_emulator::time::Pace;
 use imbrex_image::Images;
-use imbrex_store::{Options, Store};
+use imbrex_store::{Db, MetadataIn, Options, Store};
 use imbrex_zones::VolumeOptions;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore, SeedableRng};
@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 const MIB: usize = 1 << 20;
+/// Longest command of an image, and the longest object of `store-ceph`.
+const LONGEST: usize = 4 * MIB;
 const MEMTABLE: usize = 64 * MIB;
 const SURVIVOR: usize = 3 * MEMTABLE;
 const CACHE: u64 = 512 << 20;
@@ -34,16 +36,48 @@ const LOG: u64 = 3000 / COLLECTIONS as u64;
 const LOST: &str = "what was written is not there; look into that first";
 
 /// What a store may have, in words.
-pub(super) fn memory() -> String {
+pub(crate) fn memory() -> String {
     format!("memtable {} MiB, cache {} MiB, {} MiB for what is on its way", MEMTABLE / MIB, CACHE >> 20, SURVIVOR / MIB)
 }
 
-pub(super) struct Ours {
-    /// `None`: it could not be opened again.
-    store: Option<Store>,
-    drive: Emulator,
+/// A drive in memory that keeps time by itself, and how the store has it.
+pub(crate) struct Medium {
+    emulator: Emulator,
     device: Arc<dyn ZonedDevice>,
     survivor: Arc<HeapSurvivor>,
+}
+
+impl Medium {
+    /// Of so many bytes, or as large as it is. A plain disk is cut into bands.
+    pub(crate) fn new(run: &Run, disk: &Disk, capacity: Option<u64>) -> Result<Medium, Stop> {
+        let config = disk.config_of(1, capacity, None)?;
+        let emulator = Emulator::memory(&config).map_err(why)?;
+        emulator.keep_own_time(Pace::Real { speed: run.speed(Rule::Fewer) }).map_err(why)?;
+        if let Some(extents) = disk.preconditioned {
+            emulator.precondition(extents as usize).map_err(why)?;
+        }
+        let device: Arc<dyn ZonedDevice> = match config.conventional == config.zones() {
+            true => Arc::new(bands(&emulator, config.zone_size)?),
+            false => Arc::new(emulator.clone()),
+        };
+        Ok(Medium { emulator, device, survivor: Arc::new(HeapSurvivor::default()) })
+    }
+
+    fn drive(&self) -> Drive {
+        Drive { device: self.device.clone(), survivor: Some(self.survivor.clone()) }
+    }
+
+    fn now(&self, processor: f64) -> Moment {
+        Moment::of(self.emulator.stats().total, self.emulator.time().as_ref(), processor)
+    }
+}
+
+pub(crate) struct Ours {
+    /// `None`: it could not be opened again.
+    store: Option<Store>,
+    objects: Medium,
+    /// The drive with the metadata, where that is another one.
+    db: Option<Medium>,
     /// The next record of each log.
     logged: [AtomicU64; COLLECTIONS],
     noise: Vec<u8>,
@@ -65,27 +99,34 @@ fn object(job: &Job, number: u64) -> (usize, ObjectId) {
 }
 
 impl Ours {
-    pub(super) fn start(run: &Run, disk: &Disk, in_place: bool) -> Result<Ours, Stop> {
-        let config = disk.config_of(1, Some(CAPACITY), None)?;
-        let drive = Emulator::memory(&config).map_err(why)?;
-        drive.keep_own_time(Pace::Real { speed: run.speed(Rule::Fewer) }).map_err(why)?;
-        let device: Arc<dyn ZonedDevice> = match in_place {
-            true => Arc::new(bands(&drive, config.zone_size)?),
-            false => Arc::new(drive.clone()),
-        };
-        let survivor = Arc::new(HeapSurvivor::default());
-        let handle = Drive { device: device.clone(), survivor: Some(survivor.clone()) };
-        Store::format(&handle, None, false).map_err(why)?;
-        let store = Store::open(handle, options()).map_err(why)?;
+    pub(super) fn start(run: &Run, disk: &Disk) -> Result<Ours, Stop> {
+        Ours::on(Medium::new(run, disk, Some(CAPACITY))?, None, MetadataIn::Kv, LONGEST)
+    }
+
+    /// A new store on these drives, of objects of so many bytes at most.
+    pub(crate) fn on(objects: Medium, db: Option<Medium>, metadata: MetadataIn, longest: usize) -> Result<Ours, Stop> {
+        match &db {
+            None => Store::format_with(&objects.drive(), metadata, None, false),
+            Some(db) => Store::format_apart(&objects.drive(), &db.drive(), metadata, None, false),
+        }
+        .map_err(why)?;
+        let mut noise = vec![0; longest];
+        ChaCha8Rng::seed_from_u64(7).fill_bytes(&mut noise);
+        let logged = [(); COLLECTIONS].map(|()| AtomicU64::new(0));
+        let mut ours = Ours { store: None, objects, db, logged, noise };
+        ours.open()?;
         let mut all = Transaction::new();
         for number in 0..COLLECTIONS {
             all.create_collection(collection(number), BITS);
         }
-        store.commit(all).map_err(why)?;
-        let mut noise = vec![0; 4 * MIB];
-        ChaCha8Rng::seed_from_u64(7).fill_bytes(&mut noise);
-        let logged = [(); COLLECTIONS].map(|()| AtomicU64::new(0));
-        Ok(Ours { store: Some(store), drive, device, survivor, logged, noise })
+        ours.store()?.commit(all).map_err(why)?;
+        Ok(ours)
+    }
+
+    fn open(&mut self) -> Result<(), Stop> {
+        let db = self.db.as_ref().map(|db| Db::of_drive(db.drive()));
+        self.store = Some(Store::open(self.objects.drive(), Options { db, ..options() }).map_err(why)?);
+        Ok(())
     }
 
     fn store(&self) -> Result<&Store, Stop> {
@@ -224,9 +265,7 @@ impl Host for Ours {
 
     fn reopen(&mut self, _: &Run) -> Result<(), Stop> {
         drop(self.store.take());
-        let handle = Drive { device: self.device.clone(), survivor: Some(self.survivor.clone()) };
-        self.store = Some(Store::open(handle, options()).map_err(why)?);
-        Ok(())
+        self.open()
     }
 
     fn image(&mut self, run: &Run, name: &str, bytes: u64, written: bool) -> Result<(), Stop> {
@@ -277,6 +316,7 @@ impl Host for Ours {
 
     fn now(&self) -> Result<Moment, Stop> {
         let processor = cpu_seconds(std::process::id()).unwrap_or(0.0);
-        Ok(Moment::of(self.drive.stats().total, self.drive.time().as_ref(), processor))
+        let db = self.db.as_ref().map(|db| Box::new(db.now(0.0)));
+        Ok(Moment { db, ..self.objects.now(processor) })
     }
 }

@@ -3,7 +3,6 @@
 use super::super::child::Running;
 use super::super::hosts::{Disk, profile_of};
 use super::super::{Rule, Run, Stop};
-use super::CAPACITY;
 use super::load::{Loaded, Moment};
 use crate::baseline::{Baseline, Directory, FileSystem, Setup};
 use serde::Deserialize;
@@ -18,18 +17,25 @@ const CACHE: u64 = 1 << 30;
 /// How long a script may take for what has no time of its own.
 pub(super) const ANSWERS: Duration = Duration::from_secs(330);
 
-/// The conventional disk, with the file system on it or without any.
-pub(super) fn serve(run: &Run, disk: &Disk, file_system: FileSystem, dir: &Path) -> Result<Baseline, Stop> {
+/// A disk of so many bytes, or as large as it is, with the file system on it or without any.
+pub(super) fn serve(
+    run: &Run,
+    disk: &Disk,
+    file_system: FileSystem,
+    capacity: Option<u64>,
+    dir: &Path,
+) -> Result<Baseline, Stop> {
     let imbrex = std::env::current_exe().map_err(|e| format!("this program cannot be found ({e})"))?;
     let setup = Setup {
         work: run.options.work.clone(),
         file_system,
         directory: Directory::Root,
         speed: run.speed(Rule::Fewer),
-        capacity: Some(CAPACITY),
+        capacity,
         cache_bytes: CACHE,
         dirty_bytes: CACHE / 5,
         rotational: true,
+        preconditioned: disk.preconditioned,
         ..Setup::new(imbrex, &profile_of(&disk.profile, dir)?)
     };
     Baseline::start(&setup).map_err(|why| Stop::Failed(why.to_string()))

@@ -5,7 +5,7 @@ use super::super::kernel_amplification::script;
 use super::super::{Run, Stop};
 use super::load::{Job, Loaded, Moment};
 use super::served::{Script, serve};
-use super::{Host, METADATA};
+use super::{CAPACITY, Host, METADATA};
 use crate::baseline::{Baseline, FileSystem};
 use crate::process::cpu_seconds;
 
@@ -25,7 +25,7 @@ impl Xfs {
     pub(super) fn start(run: &Run, disk: &Disk) -> Result<Xfs, Stop> {
         let program = script(run.options, "xfs-load.py")?;
         let dir = workplace(&run.options.work)?;
-        let baseline = serve(run, disk, FileSystem::Xfs, dir.path())?;
+        let baseline = serve(run, disk, FileSystem::Xfs, Some(CAPACITY), dir.path())?;
         // The distribution's own Python: another one in the path has no plyvel.
         let mut command = baseline.command("/usr/bin/python3");
         command.arg(program).arg(baseline.dir()).arg(METADATA.to_string());
