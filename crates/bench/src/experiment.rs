@@ -57,6 +57,8 @@ mod sample;
 pub mod sensitivity;
 mod store_ceph;
 mod store_cpu;
+mod store_db;
+mod store_ec;
 mod store_objects;
 pub mod streams;
 #[cfg(test)]
@@ -232,10 +234,12 @@ pub const ALL: &[Experiment] = &[
     kv_smrdb::EXPERIMENT,
     store_cpu::EXPERIMENT,
     store_objects::EXPERIMENT,
+    store_ec::EXPERIMENT,
     cache_policy::EXPERIMENT,
     images::EXPERIMENT,
     images_paced::EXPERIMENT,
     store_ceph::EXPERIMENT,
+    store_db::EXPERIMENT,
 ];
 
 /// The experiment of this name; the error names all.

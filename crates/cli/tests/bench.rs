@@ -219,6 +219,29 @@ fn the_key_value_store_is_measured_beside_others_on_drives_in_memory() {
     }
 }
 
+#[test]
+fn the_object_store_keeps_old_bytes_by_sharing_and_by_copies() {
+    let result = short(&place(), "store-ec", &[]);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 2 * (1 + 2 * 4));
+    for at in ["zones", "in place"] {
+        for pool in ["EC 4+2", "EC 5+1"] {
+            let of = |how: &str, figure: &str| {
+                row(&result, &format!("{pool}, {how}, {at}"))["figures"][figure].as_f64().unwrap()
+            };
+            let [written, read] =
+                ["bytes written, each", "bytes read, each"].map(|figure| move |how: &str| of(how, figure));
+            // A copy is a block that is read, and one that is written.
+            assert!(written("copied") > written("shared") + 3500.0, "{pool}, {at}");
+            assert!(read("shared") < 500.0 && read("copied") > 3500.0, "{pool}, {at}");
+            assert!((2000.0..read("copied")).contains(&read("shared, stripes read")), "{pool}, {at}");
+            let flushes = |how: &str| row(&result, &format!("{pool}, {how}, {at}"))["flushes"].as_u64().unwrap();
+            assert!(flushes("each copy durable first") >= 512 && flushes("copied") < 100, "{pool}, {at}");
+        }
+        let copies = row(&result, &format!("3 copies, {at}"));
+        assert!(copies["operations"] == 512 && copies["invalid"].is_null(), "{copies}");
+    }
+}
+
 /// Fails unless ext4 ran where this machine has what it needs, and did what the short form asks for.
 fn ext4_did_its_share(result: &Value) {
     let ext4 = imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4);

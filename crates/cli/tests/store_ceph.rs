@@ -1,4 +1,4 @@
-//! `imbrex bench run store-ceph`: all sides, what is left of them when it is stopped, and a machine that cannot have Ceph. `scripts/test-ceph` runs those with a real OSD, where it has unpacked one.
+//! `imbrex bench run store-ceph` and `store-db`: all sides, what is left of them when it is stopped, and a machine that cannot have Ceph. `scripts/test-ceph` runs those with a real OSD, where it has unpacked one.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn turn() -> File {
 }
 
 /// The experiment in a tree with the scripts, where everything that it makes is in directories of its own.
-fn experiment(at: &Place, only: &[&str]) -> Command {
+fn experiment(at: &Place, name: &str, only: &[&str]) -> Command {
     for dir in ["work", "tmp", "tree/build"] {
         fs::create_dir_all(at.host(dir)).unwrap();
     }
@@ -44,7 +44,7 @@ fn experiment(at: &Place, only: &[&str]) -> Command {
         symlink(SCRIPTS, at.host("tree/scripts")).unwrap();
     }
     let (out, work, build) = (at.host("out"), at.host("work"), at.host("tree/build"));
-    let mut args = vec!["bench", "run", "store-ceph", "--short", "--force", "--full"];
+    let mut args = vec!["bench", "run", name, "--short", "--force", "--full"];
     args.extend(["--out", &out, "--work", &work, "--build", &build]);
     only.iter().for_each(|only| args.extend(["--only", *only]));
     let mut command = at.command(&args);
@@ -94,7 +94,8 @@ fn nothing_is_left(at: &Place) {
 
 /// Starts it, and returns when a command line of what it started has these words.
 fn started_until(at: &Place, words: &str) -> Child {
-    let mut child = experiment(at, &["writes of 4 MiB, 1 at once: Ceph's"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        experiment(at, "store-ceph", &["writes of 4 MiB, 1 at once: Ceph's"]).stderr(Stdio::piped()).spawn().unwrap();
     while !runs(at).contains(words) {
         assert!(child.try_wait().unwrap().is_none(), "it ended before {words} ran");
         std::thread::sleep(Duration::from_millis(20));
@@ -118,7 +119,7 @@ fn each_side_writes_creates_reads_and_has_an_image() {
         "image, random writes of 64 KiB",
         "image, writes in order of 64 KiB",
     ];
-    done(experiment(&at, &whats).output().unwrap());
+    done(experiment(&at, "store-ceph", &whats).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
     assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * SIDES.len());
@@ -193,7 +194,7 @@ fn new_objects_have_metadata_on_xfs_and_on_ours_without_ceph() {
     fs::create_dir_all(at.host("tree/scripts")).unwrap();
     symlink(format!("{SCRIPTS}/xfs-load.py"), at.host("tree/scripts/xfs-load.py")).unwrap();
     let whats = [1, 16].map(|at_once| format!("new objects of 512 KiB with metadata of 500 bytes, {at_once} at once"));
-    done(experiment(&at, &["new objects of 512 KiB"]).output().unwrap());
+    done(experiment(&at, "store-ceph", &["new objects of 512 KiB"]).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
     assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * OTHERS.len());
@@ -214,10 +215,8 @@ fn new_objects_have_metadata_on_xfs_and_on_ours_without_ceph() {
     assert!(ratios.iter().all(|ratio| ratio["name"].as_str().unwrap().ends_with("over that of XFS")), "{ratios:?}");
 }
 
-#[test]
-fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
-    let (_turn, at) = (turn(), place());
-    // All scripts, but for the one that gets Ceph.
+/// All scripts, but for the one that gets Ceph.
+fn without_ceph(at: &Place) {
     fs::create_dir_all(at.host("tree/scripts")).unwrap();
     for name in ["common.sh", "ceph.sh", "ceph-side", "ceph-load.py"] {
         symlink(format!("{SCRIPTS}/{name}"), at.host(&format!("tree/scripts/{name}"))).unwrap();
@@ -225,7 +224,13 @@ fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
     let (setup, text) = (at.host("tree/scripts/ceph-setup"), "#!/bin/sh\necho not run: Ceph: it rains\nexit 3\n");
     fs::write(&setup, text).unwrap();
     fs::set_permissions(&setup, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    done(experiment(&at, &["writes of 16 KiB, 16 at once"]).output().unwrap());
+}
+
+#[test]
+fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
+    let (_turn, at) = (turn(), place());
+    without_ceph(&at);
+    done(experiment(&at, "store-ceph", &["writes of 16 KiB, 16 at once"]).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
     for side in SIDES {
@@ -237,4 +242,62 @@ fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
         }
     }
     assert!(result["ratios"].as_array().unwrap().is_empty());
+}
+
+/// That the bytes are on the drive of the data, and metadata where the row's name says.
+fn is_apart(row: &Value) {
+    let (name, figures) = (row["name"].as_str().unwrap(), &row["figures"]);
+    assert!(row["not_run"].is_null() && figures["objects/s"].as_f64().unwrap() > 0.0, "{row}");
+    assert!(figures["ms, p99"].as_f64().unwrap() >= figures["ms, p50"].as_f64().unwrap(), "{row}");
+    assert!(row["bytes_drive"].as_u64().unwrap() >= row["bytes_user"].as_u64().unwrap(), "{row}");
+    let metadata = figures["bytes written to the metadata's drive, each"].as_f64();
+    match name.ends_with("the same disk") {
+        true => assert_eq!(metadata, None, "{row}"),
+        // Of 256 KiB; the least row has some forty objects.
+        false => assert!(metadata.is_some_and(|each| (100.0..64e3).contains(&each)), "{row}"),
+    }
+}
+
+#[test]
+fn metadata_of_an_osd_are_on_a_drive_of_their_own() {
+    if !ceph() {
+        return;
+    }
+    let (_turn, at) = (turn(), place());
+    done(experiment(&at, "store-db", &["of 256 KiB: Ceph's"]).output().unwrap());
+    nothing_is_left(&at);
+    let result = result(&at);
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), result["ratios"].as_array().unwrap().len()), (4, 2));
+    rows.iter().for_each(is_apart);
+}
+
+#[test]
+fn our_metadata_are_on_a_drive_of_their_own_where_there_is_no_ceph() {
+    let (_turn, at) = (turn(), place());
+    without_ceph(&at);
+    done(experiment(&at, "store-db", &["of 256 KiB"]).output().unwrap());
+    nothing_is_left(&at);
+    let result = result(&at);
+    let (mut ours, mut rocksdb) = (0, 0);
+    for row in result["rows"].as_array().unwrap() {
+        let name = row["name"].as_str().unwrap();
+        let not = row["not_run"].as_str();
+        match (name.contains("Ceph"), imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Raw)) {
+            (true, Ok(())) => assert_eq!(not, Some("Ceph: it rains")),
+            (true, Err(why)) => assert_eq!(not, Some(&*why.to_string())),
+            // The library is beside the command once `make build` has built both.
+            (false, _) if name.contains("RocksDB") && not.is_some() => {
+                assert!(not.is_some_and(|why| why.contains("librocksdb_kv_imbrex")), "{row}");
+            }
+            (false, _) => {
+                is_apart(row);
+                ours += u32::from(!name.contains("RocksDB"));
+                rocksdb += u32::from(name.contains("RocksDB"));
+            }
+        }
+    }
+    assert_eq!(ours, 5);
+    // On another conventional disk, on a drive-managed drive in both states; and once more with RocksDB.
+    assert_eq!(result["ratios"].as_array().unwrap().len(), 3 + usize::from(rocksdb > 0));
 }

@@ -155,23 +155,28 @@ fn part(options: &Options, percent: u64) -> u64 {
 
 /// The drive, and the disk with its mechanics.
 fn drives(options: &Options) -> Result<[Config; 2], Stop> {
-    let disk = Disk::named(DRIVE, Rule::Fewer)?;
     let mut drive = Scaled::drive(scale(options), ZONES, zone(options), Mechanics::Real)?;
     // With shorter commands each of a long read costs a seek, where another client has one between them.
-    drive.max_io = disk.profile.max_io;
+    drive.max_io = Disk::named(DRIVE, Rule::Fewer)?.profile.max_io;
+    let twin = twin(&drive, scale(options))?;
+    Ok([drive, twin])
+}
+
+/// The conventional disk with the mechanics, and of the size, of a drive that is scaled so.
+pub(super) fn twin(drive: &Config, scale: u32) -> Result<Config, Stop> {
     let over = Overrides {
         capacity: Some(drive.capacity),
         zone_size: Some(drive.zone_size),
         write_cache: Some(true),
         max_io: Some(drive.max_io),
-        scale: Some(scale(options)),
+        scale: Some(scale),
         mechanics: Mechanics::Scaled,
         ..Overrides::default()
     };
-    let mut twin = Config::new(&conventional_twin(&disk.profile), &over);
+    let mut twin = Config::new(&conventional_twin(&Disk::named(DRIVE, Rule::Fewer)?.profile), &over);
     twin.model = twin.model.map(|model| Model { mechanics: Mechanics::Real, ..model });
     twin.cache_bytes = drive.cache_bytes;
-    Ok([drive, twin])
+    Ok(twin)
 }
 
 /// A disk that is cut into bands, which are overwritten in place.
