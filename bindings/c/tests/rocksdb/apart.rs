@@ -153,7 +153,7 @@ fn a_full_drive_of_metadata_refuses_what_brings_more_and_takes_deletions() {
         };
         println!("round {round}: {added}");
         assert_eq!(why.code(), Code::NoSpace, "{why}");
-        assert!(why.to_string().contains("on the drive of the metadata"), "{why}");
+        assert!(why.to_string().contains("for the metadata"), "{why}");
         assert!(added > 50, "round {round}: {added} is too few");
         assert!(store.read(ALL, &id(0), 0, 1 << 20).unwrap() == content(200_000, 1));
         for n in 0..added {
