@@ -3,7 +3,7 @@
 ceph-load.py CONF POOL write|read SIZE AT-ONCE SECONDS OBJECTS PREFIX
 
 `write` makes objects until the time is over, or so many. `read` reads so many, each once, in an order of chance, until the time is over.
-Prints "begin", and a line of JSON: seconds until the last one has ended, and of each the second it ended in and the milliseconds it took.
+Prints "begin", waits for a line, and prints a line of JSON: seconds until the last one has ended, and of each the second it ended in and the milliseconds it took.
 """
 import json
 import os
@@ -55,6 +55,7 @@ def read(n, since):
 
 act = write if what == 'write' else read
 print('begin', flush=True)
+sys.stdin.readline()
 begun = time.monotonic()
 for n in order:
     room.acquire()

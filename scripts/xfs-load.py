@@ -7,7 +7,7 @@ Prints "ready", and then does what lines of its standard input say, until that e
 
   SIZE AT-ONCE SECONDS OBJECTS PREFIX   makes objects of SIZE bytes until the time is over, or so many
 
-Prints "begin", and a line of JSON: seconds until the last one has ended, and of each the second it ended in and the milliseconds it took.
+Prints "begin", waits for a line, and prints a line of JSON: seconds until the last one has ended, and of each the second it ended in and the milliseconds it took.
 """
 import itertools
 import json
@@ -59,6 +59,7 @@ def load(size, at_once, seconds, objects, prefix):
 
     clients = [threading.Thread(target=client) for _ in range(at_once)]
     print('begin', flush=True)
+    sys.stdin.readline()
     begun = time.monotonic()
     for thread in clients:
         thread.start()
@@ -75,6 +76,6 @@ def load(size, at_once, seconds, objects, prefix):
 
 
 print('ready', flush=True)
-for line in sys.stdin:
+for line in iter(sys.stdin.readline, ''):
     words = line.split()
     load(int(words[0]), int(words[1]), float(words[2]), int(words[3]), words[4])

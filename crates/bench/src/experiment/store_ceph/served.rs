@@ -130,6 +130,8 @@ impl Script {
     ) -> Result<Loaded, Stop> {
         self.expect(run, "begin")?;
         let before = now(self)?;
+        // Nothing is written before this line, so all that is written is counted.
+        self.tell("go")?;
         let answer = self.line(run, ANSWERS + Duration::from_secs_f64(seconds))?;
         let meanwhile = now(self)?.since(&before);
         let answer: Answer = serde_json::from_str(&answer).map_err(|e| format!("{}: {e}", self.name))?;
