@@ -120,7 +120,7 @@ impl Taker for Taken {
 
     fn end(&mut self) -> Result<()> {
         let id = self.now.take().unwrap().id;
-        let before = self.model.objects.insert(id.clone(), std::mem::take(&mut self.object));
+        let before = self.model.objects.insert(id.clone(), std::mem::take(&mut self.object).into());
         assert!(before.is_none(), "{id} came twice");
         Ok(())
     }

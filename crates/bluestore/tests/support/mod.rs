@@ -331,7 +331,8 @@ pub struct Object {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub collections: BTreeMap<CollectionId, u8>,
-    pub objects: BTreeMap<ObjectId, Object>,
+    /// Models that follow each other share what no step changed.
+    pub objects: BTreeMap<ObjectId, Arc<Object>>,
 }
 
 /// One step, as the model knows it.
@@ -457,8 +458,8 @@ impl Model {
         let there = self.objects.get(id).cloned();
         match op {
             Op::Truncate(_, size) => {
-                there.ok_or(Code::NotFound)?;
-                self.objects.get_mut(id).unwrap().bytes.resize(*size as usize, 0);
+                drop(there.ok_or(Code::NotFound)?);
+                Arc::make_mut(self.objects.get_mut(id).unwrap()).bytes.resize(*size as usize, 0);
             }
             Op::Remove(_) => drop(self.objects.remove(id).ok_or(Code::NotFound)?),
             Op::Rename(_, to) => {
@@ -487,10 +488,11 @@ impl Model {
                     return Err(Code::InvalidArgument);
                 }
                 let bytes = object.bytes[*from as usize..(from + len) as usize].to_vec();
-                put(&mut self.objects.entry(to.clone()).or_default().bytes, *at, &bytes);
+                put(&mut Arc::make_mut(self.objects.entry(to.clone()).or_default()).bytes, *at, &bytes);
             }
             _ => {
-                let object = self.objects.entry(id.clone()).or_default();
+                drop(there);
+                let object = Arc::make_mut(self.objects.entry(id.clone()).or_default());
                 match op {
                     Op::Write(_, at, len, seed) => put(&mut object.bytes, *at, &some_content(*len, *seed)),
                     Op::Zero(_, at, len) => put(&mut object.bytes, *at, &vec![0; *len as usize]),
@@ -579,7 +581,7 @@ impl Model {
                     }
                     let header = store.omap_header(c, &id)?;
                     let object = Object { bytes, attributes: stat.attributes, omap, header };
-                    assert!(model.objects.insert(id, object).is_none(), "an object is listed twice");
+                    assert!(model.objects.insert(id, object.into()).is_none(), "an object is listed twice");
                 }
                 next = page.next;
                 if next.is_none() {

@@ -217,7 +217,7 @@ pub fn model(tree: &Tree) -> Model {
     let mut model = Model::default();
     for (coll, (bits, objects)) in tree {
         model.collections.insert(collection(coll), *bits);
-        model.objects.extend(objects.iter().map(|(name, content)| (object(name), content.clone())));
+        model.objects.extend(objects.iter().map(|(name, content)| (object(name), content.clone().into())));
     }
     model
 }

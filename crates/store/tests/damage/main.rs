@@ -144,7 +144,7 @@ fn unread(
                 all.push(id.clone());
             }
             Err(error) => return Err(format!("{id}: {error}")),
-            Ok(object) if object.as_ref() == model.objects.get(id) => {}
+            Ok(object) if object.as_ref() == model.objects.get(id).map(AsRef::as_ref) => {}
             Ok(object) => {
                 return Err(format!("{id} is another ({} bytes)", object.as_ref().map_or(0, |o| o.bytes.len())));
             }

@@ -252,7 +252,9 @@ fn is_one_of(store: &Store, states: &[Model], dies: Dies) -> Result<bool, String
         return Err(format!("{id}: {error}"));
     }
     let fits = |model: &Model| {
-        read.iter().all(|(object, id)| object.as_ref().map_or(true, |object| object.as_ref() == model.objects.get(id)))
+        read.iter().all(|(object, id)| {
+            object.as_ref().map_or(true, |object| object.as_ref() == model.objects.get(id).map(AsRef::as_ref))
+        })
     };
     // The log went with its zone, and the opening says so.
     let told = dies == Dies::Offline && !store.damage().is_empty();
