@@ -242,6 +242,53 @@ fn the_object_store_keeps_old_bytes_by_sharing_and_by_copies() {
     }
 }
 
+#[test]
+fn images_are_measured_beside_a_disk_and_become_sequential_again() {
+    let result = short(&place(), "images", &[]);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 28);
+    let of = |name: &str, figure: &str| row(&result, name)["figures"][figure].as_f64().unwrap();
+    for image in [
+        "image of 75 % of the drive, overwritten at random",
+        "image in place of 75 % of the disk, overwritten at random",
+    ] {
+        let mb = |what: &str| of(&format!("{what}: {image}"), "MB/s");
+        assert!(mb("reads in order, optimized") > 2.0 * mb("reads in order"), "{image}");
+    }
+    for (image, moves) in [("image, empty drive", false), ("image of 75 % of the drive, overwritten at random", true)] {
+        let name = format!("writes of 4 KiB: {image}");
+        assert_eq!(of(&name, "bytes moved, each") > 1000.0, moves, "{image}");
+        // A write that is deferred is in the journal, and then where it stays.
+        let row = row(&result, &name);
+        assert!(row["bytes_drive"].as_u64().unwrap() > row["bytes_user"].as_u64().unwrap(), "{row}");
+    }
+    // All rows that are compared with the disk's, but for those of an hour.
+    assert_eq!(result["ratios"].as_array().unwrap().len(), 24);
+}
+
+#[test]
+fn an_image_is_used_while_it_is_cleaned() {
+    let result = short(&place(), "images-paced", &[]);
+    let of = |name: &str| row(&result, name)["figures"]["MB moved"].as_f64().unwrap();
+    let [quiet, cleaned] =
+        ["nothing is cleaned: image written in order", "while it is cleaned: image overwritten at random"].map(of);
+    assert!(cleaned > quiet && cleaned > 0.0, "{quiet} and {cleaned} MB");
+}
+
+#[test]
+fn objects_by_the_million_are_made_divided_listed_cloned_and_opened() {
+    let result = short(&place(), "store-objects", &[]);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 9);
+    let of = |name: &str| row(&result, name)["figures"]["objects"].as_f64().unwrap();
+    let made = of("1,000,000 objects of 4 KiB, 16 at once");
+    for name in ["divided", "listed"] {
+        assert_eq!(of(&format!("a collection of 1,000,000 objects is {name}")), made);
+    }
+    let killed = row(&result, "opening with 4,000,000 objects, killed");
+    assert!(killed["figures"]["seconds of the drive"].as_f64().unwrap() > 0.0, "{killed}");
+    let clone = row(&result, "a clone of an object of 4 MiB");
+    assert!(clone["bytes_drive"].as_u64().unwrap() < 1 << 20, "its data are written: {clone}");
+}
+
 /// Fails unless ext4 ran where this machine has what it needs, and did what the short form asks for.
 fn ext4_did_its_share(result: &Value) {
     let ext4 = imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Ext4);

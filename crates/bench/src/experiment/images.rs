@@ -3,6 +3,7 @@
 //!
 //! What is scaled: the size of zones, the drive's cache, and the memory of the store. Operations and commands keep their size, and the mechanics are real.
 
+use super::chart::{Axis, Chart, Shape};
 use super::hosts::{Disk, conventional_twin};
 pub(super) use super::kv_store::DRIVE;
 use super::kv_store::{CACHE, MEMTABLE, MIB, Store as Scaled, ZONE, ZONES};
@@ -30,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: "none",
     speed: 1.0,
     rows: |_| names(|_| true),
-    extra: |_| names(|what| matches!(what, What::Steady(_))),
+    extra: |_| names(What::is_steady),
     needs: |options| Needs { work: 0, memory: bytes(options) + (1 << 30) },
     run,
 };
@@ -48,6 +49,8 @@ pub(super) const FULL: u64 = 75;
 /// Seconds of the drive that a row of steady overwrites takes, and one of its windows.
 const STEADY: f64 = 3600.0;
 const WINDOW: f64 = 60.0;
+/// One block of so many is written often, and one write of so many goes anywhere.
+const HOT: u64 = 5;
 /// Memory of `image optimize` at full size.
 const OPTIMIZE: u64 = 4 << 30;
 
@@ -57,11 +60,19 @@ enum What {
     Write(u64),
     /// The same for [`STEADY`] seconds of the drive.
     Steady(u64),
+    /// The same without flushes; four writes in five go to each fifth block of the image ([`HOT`]).
+    Skewed,
     /// Random reads, one after the other.
     Read,
     InOrder,
     /// In order, when `image optimize` has been there.
     Optimized,
+}
+
+impl What {
+    fn is_steady(self) -> bool {
+        matches!(self, What::Steady(_) | What::Skewed)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,16 +120,18 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
         (What::Write(BATCH), "writes of 4 KiB, a flush every 32"),
         (What::Steady(0), "writes of 4 KiB for an hour"),
         (What::Steady(BATCH), "writes of 4 KiB for an hour, a flush every 32"),
+        (What::Skewed, "writes of 4 KiB for an hour, four of five to a fifth"),
         (What::Read, "reads of 4 KiB"),
         (What::InOrder, "reads in order"),
         (What::Optimized, "reads in order, optimized"),
     ] {
-        if !matches!(what, What::Optimized | What::Steady(_)) {
+        if what != What::Optimized && !what.is_steady() {
             all.push((format!("{name}: disk"), None, what));
         }
         let befores: &[Before] = match what {
             What::Write(_) => &[Before::Empty, Before::Random(60), full, Before::EmptyInPlace, in_place, at_home],
             What::Steady(_) => &[Before::Capacity(80), Before::Capacity(90)],
+            What::Skewed => &[Before::Capacity(80)],
             What::Read | What::InOrder => &[Before::Loaded(FULL), full, in_place, at_home],
             What::Optimized => &[Before::Random(60), full, in_place, at_home],
         };
@@ -127,7 +140,7 @@ fn rows() -> Vec<(String, Option<Before>, What)> {
     all
 }
 
-fn names(which: impl Fn(What) -> bool) -> Vec<String> {
+fn names(which: fn(What) -> bool) -> Vec<String> {
     rows().into_iter().filter(|(.., what)| which(*what)).map(|(name, ..)| name).collect()
 }
 
@@ -211,6 +224,8 @@ pub(super) struct Side {
     /// Bytes of the image.
     pub(super) size: u64,
     writes: u64,
+    /// Whether some blocks are [`HOT`].
+    skewed: bool,
 }
 
 impl Side {
@@ -244,7 +259,7 @@ impl Side {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let mut noise = vec![0; 2 * LONG as usize];
         random.fill_bytes(&mut noise);
-        let mut side = Side { drive, store, images, image, random, noise, size, writes: 0 };
+        let mut side = Side { drive, store, images, image, random, noise, size, writes: 0, skewed: false };
         if before.is_empty() {
             return Ok(side);
         }
@@ -271,8 +286,11 @@ impl Side {
             if self.writes.is_multiple_of(4096) && run.stopped() {
                 return Err(Stop::Interrupted);
             }
-            let at = self.random.random_range(0..self.size / BLOCK) * BLOCK;
-            self.write(at, BLOCK)?;
+            let block = match self.skewed && !self.random.random_ratio(1, HOT as u32) {
+                true => self.random.random_range(0..self.size / BLOCK / HOT) * HOT,
+                false => self.random.random_range(0..self.size / BLOCK),
+            };
+            self.write(block * BLOCK, BLOCK)?;
             self.writes += 1;
             if flush > 0 && self.writes.is_multiple_of(flush) {
                 self.image.flush().map_err(why)?;
@@ -311,9 +329,12 @@ impl Side {
     /// Returns how many operations there were, of so many bytes, and the fewest of a window over the average.
     fn run(&mut self, what: What, run: &Run) -> Result<(u64, u64, Option<f64>), Stop> {
         match what {
-            What::Steady(flush) => {
+            What::Steady(_) | What::Skewed => {
+                self.skewed = what == What::Skewed;
+                let flush = if let What::Steady(flush) = what { flush } else { 0 };
                 let seconds = if run.options.short { 4.0 } else { STEADY };
                 let (count, least) = self.steady(flush, seconds, run)?;
+                self.skewed = false;
                 Ok((count, BLOCK, Some(least)))
             }
             What::Write(flush) => {
@@ -351,7 +372,7 @@ impl Side {
         self.drive.reset_stats();
         let (before, moved) = (elapsed(&self.drive), self.store.usage().moved);
         let (count, each, least) = self.run(what, run)?;
-        if let What::Write(_) | What::Steady(_) = what {
+        if what.is_steady() || matches!(what, What::Write(_)) {
             self.image.flush().map_err(why)?;
         }
         let seconds = elapsed(&self.drive) - before;
@@ -480,7 +501,7 @@ fn raw(what: What, run: &Run) -> Result<Row, Stop> {
         What::Write(flush) => (writes(run.options, flush) / 8, BLOCK, flush as usize),
         What::Read => (reads(run.options), BLOCK, 1),
         What::InOrder | What::Optimized => (size / 8 / LONG, LONG, 4),
-        What::Steady(_) => return Err("a disk has no row of its own for this".into()),
+        What::Steady(_) | What::Skewed => return Err("a disk has no row of its own for this".into()),
     };
     for n in 0..count {
         if n % 1024 == 0 && run.stopped() {
@@ -575,6 +596,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         What::Read => 1,
         What::Write(n) => 2 + n,
         What::Steady(n) => 3 + BATCH + n,
+        What::Skewed => 4 + 2 * BATCH,
         What::Optimized => u64::MAX,
     };
     for before in order {
@@ -606,6 +628,31 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         let each = run.pairs(ours, disk, |row| row.figures.get(figure).copied());
         let ratio = Ratio::of(format!("{ours} against a disk"), &each);
         run.outcome.ratios.extend(ratio.map(|ratio| Ratio { goal: *goal, ..ratio }));
+    }
+    for (file, what, figure) in [
+        ("writes", What::Write(0), RATE),
+        ("flushed", What::Write(BATCH), RATE),
+        ("reads", What::Read, RATE),
+        ("in-order", What::InOrder, MB),
+        ("optimized", What::Optimized, MB),
+    ] {
+        let of = |row: &&(String, Option<Before>, What)| row.2 == what;
+        let bar = |row: &(String, Option<Before>, What)| {
+            let (_, short) = row.0.split_once(": ")?;
+            Some((short.to_owned(), *run.measured(&row.0)?.figures.get(figure)?, None))
+        };
+        let bars: Vec<_> = all.iter().filter(of).filter_map(bar).collect();
+        let Some(title) = all.iter().find(of).and_then(|row| row.0.split_once(": ")) else { continue };
+        if bars.is_empty() {
+            continue;
+        }
+        run.outcome.charts.push(Chart {
+            file: file.into(),
+            title: format!("A block image: {}", title.0),
+            x: Axis::default(),
+            y: Axis::even(figure),
+            shape: Shape::Bars(bars),
+        });
     }
     Ok(())
 }

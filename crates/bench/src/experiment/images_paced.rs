@@ -1,6 +1,7 @@
 //! `images-paced`: how long reads and writes of a block image take that arrive at fixed times, while the store's own thread cleans, on a drive that keeps real time. The image is made on the drive's clock
 //! as in `images`; the store is closed and opened with its threads. The processor's time counts, and what else runs on the machine.
 
+use super::chart::{Axis, Chart, Series, Shape};
 use super::images::{BLOCK, Before, DRIVE, FULL, Side, bytes, store_options};
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
@@ -130,6 +131,9 @@ fn sustained(side: &mut Side, run: &Run) -> Result<f64, Stop> {
     Ok(SUSTAINED as f64 / (elapsed(side) - before))
 }
 
+/// What is said of all waits, per cent of which are shorter.
+const PERCENTILES: [(f64, &str); 4] = [(50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "longest")];
+const OPERATIONS: [&str; 2] = ["reads", "writes"];
 const MOVED: &str = "MB moved";
 const P99: [&str; 2] = ["p99 of reads, ms", "p99 of writes, ms"];
 
@@ -169,14 +173,35 @@ fn row(before: Before, rate: f64, run: &Run) -> Result<Row, Stop> {
         row.figures.insert(format!("seconds of {cause}"), seconds.busy());
     }
     row.figures.insert(MOVED.into(), (store.usage().moved - moved) as f64 / 1e6);
-    for (waits, what) in waits.iter().zip(["reads", "writes"]) {
-        for (percent, name) in [(50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "longest")] {
+    for (waits, what) in waits.iter().zip(OPERATIONS) {
+        for (percent, name) in PERCENTILES {
             let at = (waits.len() as f64 * percent / 100.0).ceil() as usize;
             let wait = waits.get(at.saturating_sub(1)).copied().unwrap_or_default();
             row.figures.insert(format!("{name} of {what}, ms"), wait * 1e3);
         }
     }
     Ok(row)
+}
+
+/// How long the slowest of so many took.
+fn chart(run: &mut Run) {
+    let line = |name: &str, what: &str| {
+        let figures = &run.measured(name)?.figures;
+        // Of the longest nobody knows how many there would be.
+        let known = PERCENTILES.iter().filter(|(percent, _)| *percent < 100.0);
+        let point = |(percent, of): &(f64, &str)| {
+            Some((100.0 / (100.0 - percent), figures.get(&format!("{of} of {what}, ms"))?.max(1e-3)))
+        };
+        Some(Series { name: format!("{what}, {name}"), points: known.filter_map(point).collect() })
+    };
+    let lines = ROWS.iter().flat_map(|(name, _)| OPERATIONS.map(|what| line(name, what))).flatten().collect();
+    run.outcome.charts.push(Chart {
+        file: "waits".into(),
+        title: "Operations that arrive at fixed times: how long the slowest of so many takes".into(),
+        x: Axis::log("operations of which one takes as long"),
+        y: Axis::log("ms of the drive, a microsecond at least"),
+        shape: Shape::Lines(lines),
+    });
 }
 
 fn run(run: &mut Run) -> Result<(), Stop> {
@@ -199,6 +224,7 @@ fn run(run: &mut Run) -> Result<(), Stop> {
             row(before, rate, run)
         })?;
     }
+    chart(run);
     let moved = |row: usize| run.measured(ROWS[row].0).and_then(|row| row.figures.get(MOVED).copied());
     // The first fills its room in the end.
     if !matches!((moved(0), moved(1)), (Some(little), Some(moved)) if 20.0 * little < moved) {

@@ -1,6 +1,7 @@
 //! `store-objects`: many objects in an object store on a host-managed drive of 20 TB, on that drive's clock. How steadily they are made, what dividing and listing their collection takes, what a clone
 //! writes, and what an opening takes after a kill and after a loss of power. One thread; what is made at once is made durable together.
 
+use super::chart::{Axis, Chart, Shape};
 use super::kv_store::{CACHE, DRIVE, MEMTABLE, MIB, Store as Scaled, ZONE};
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
@@ -171,13 +172,13 @@ impl Side {
         self.create(LOGGED, &[7; SHORT], 256, run)?;
         let had = self.store()?.usage().objects;
         let kept = if killed { self.survivor.snapshot() } else { HeapSurvivor::default() };
-        if !killed {
-            self.drive.faults().lose_power_by(true, 1).map_err(why)?;
-        }
         // What a store does that is closed does not come to the drive.
         self.drive.faults().host_full(true);
         drop(self.store.take());
         self.drive.faults().host_full(false);
+        if !killed {
+            self.drive.faults().lose_power_by(true, 1).map_err(why)?;
+        }
         self.survivor = Arc::new(kept);
         let handle = Drive { device: Arc::new(self.drive.clone()), survivor: Some(self.survivor.clone()) };
         let (before, begun) = (self.elapsed(), Instant::now());
@@ -206,7 +207,7 @@ impl Side {
                 let windows = self.create(count, &vec![7; bytes], at_once, run)?;
                 let mean = windows.iter().sum::<u64>() as f64 / windows.len().max(1) as f64;
                 let least = windows.iter().min().map_or(0.0, |least| *least as f64);
-                figures.push(("objects/s", count as f64 / (self.elapsed() - before)));
+                figures.push((RATE, count as f64 / (self.elapsed() - before)));
                 figures.push((LEAST, least / mean.max(1.0)));
                 count
             }
@@ -256,6 +257,7 @@ impl Side {
 }
 
 const LEAST: &str = "least of a window of 10 s over the mean";
+const RATE: &str = "objects/s";
 
 fn run(run: &mut Run) -> Result<(), Stop> {
     run.setting("object", "bytes, attributes of 250 and 35 bytes, and a record of 180 bytes in a log of 3,000");
@@ -280,5 +282,14 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     compare(SPLIT, "seconds to divide", 1.0, &within(1.0));
     compare(KILLED, "seconds of the drive", 1.0, &within(10.0));
     compare(LOST, "seconds of the drive", 1.0, &within(10.0));
+    let made = |(name, _): &(&str, What)| Some(((*name).to_owned(), *run.measured(name)?.figures.get(RATE)?, None));
+    let bars = ROWS.iter().filter_map(made).collect();
+    run.outcome.charts.push(Chart {
+        file: "made".into(),
+        title: "Objects that are made in a second of the drive".into(),
+        x: Axis::default(),
+        y: Axis::even(RATE),
+        shape: Shape::Bars(bars),
+    });
     Ok(())
 }
