@@ -137,7 +137,12 @@ fn survivors() -> [Option<Arc<HeapSurvivor>>; 2] {
     [(); 2].map(|()| Some(Arc::new(HeapSurvivor::new())))
 }
 
-fn explore(configs: [Config; 2], seed: u64, states: u64) {
+/// Moments that are looked at, beside the first ones: the steps of an opening are few, and each of them counts.
+const MOMENTS: u64 = 40;
+/// Combinations of what each drive loses.
+const LOSSES: usize = 7;
+
+fn explore(configs: [Config; 2], seed: u64) {
     let mut two = Two::new(&configs[0], &configs[1]);
     two.format(false).unwrap();
     two.survivors = survivors();
@@ -158,11 +163,9 @@ fn explore(configs: [Config; 2], seed: u64, states: u64) {
     let commands = count.load(Ordering::Relaxed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 1);
     let (log_of, to, mut n) = (log.clone(), moments.clone(), 0);
-    let wanted = states / 6;
     two.watch = Some(Watch::new(move |_, _| {
         n += 1;
-        // The steps of an opening are few, and each of them counts.
-        if n <= 40 || rng.random_range(0..commands) < wanted {
+        if n <= MOMENTS || rng.random_range(0..commands) < MOMENTS {
             let log = log_of.lock().unwrap();
             let (promised, begun) = (log.promised, log.then.len());
             to.lock().unwrap().push(Moment { two: all.copy(), promised, begun });
@@ -172,10 +175,10 @@ fn explore(configs: [Config; 2], seed: u64, states: u64) {
     workload(&two, seed, &log).unwrap();
     let then = log.lock().unwrap().then.clone();
     let moments = std::mem::take(&mut *moments.lock().unwrap());
-    assert!(moments.len() as u64 > wanted / 2, "{} moments of {commands} commands", moments.len());
+    assert!(moments.len() as u64 > MOMENTS * 3 / 2, "{} moments of {commands} commands", moments.len());
     for (n, Moment { two, promised, begun }) in moments.iter().enumerate() {
         let random = seed.wrapping_mul(1000) + n as u64;
-        for losses in [
+        let losses: [_; LOSSES] = [
             [Loss::No, Loss::No],
             [Loss::Nothing, Loss::No],
             [Loss::Random(random), Loss::No],
@@ -183,26 +186,24 @@ fn explore(configs: [Config; 2], seed: u64, states: u64) {
             [Loss::All, Loss::Nothing],
             [Loss::Nothing, Loss::All],
             [Loss::Random(random), Loss::Random(random + 1)],
-        ] {
+        ];
+        for losses in losses {
             let kept = matches!(losses[1], Loss::No);
             let least = if kept { promised.acked } else { promised.synced };
             let what = format!("seed {seed}, moment {n}, {losses:?}, {promised:?}");
             holds(&after(two, losses), &then[..*begun], least, &what);
         }
     }
-    println!("seed {seed}: {} states of {commands} commands", moments.len() * 7);
+    println!("seed {seed}: {} of {} states", moments.len() * LOSSES, commands as usize * LOSSES);
 }
 
 #[test]
 fn a_crash_at_any_moment_leaves_the_first_transactions_and_those_that_were_durable() {
     let zns = Config { max_open: Some(16), max_active: Some(16), ..few_active() };
     let uncached = Config { write_cache: false, ..config() };
-    let rounds: u64 = std::env::var("IMBREX_APART_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    for round in 0..rounds {
-        for seed in imbrex_crashkit::seeds(1) {
-            for configs in [[config(), zns.clone()], [config(), config()], [zns.clone(), uncached.clone()]] {
-                explore(configs, seed + 100 * round, 240);
-            }
+    for seed in imbrex_crashkit::seeds(1) {
+        for configs in [[config(), zns.clone()], [config(), config()], [zns.clone(), uncached.clone()]] {
+            explore(configs, seed);
         }
     }
 }
@@ -211,6 +212,6 @@ fn a_crash_at_any_moment_leaves_the_first_transactions_and_those_that_were_durab
 #[test]
 fn a_crash_of_a_store_in_place_leaves_the_same() {
     for seed in imbrex_crashkit::seeds(1) {
-        explore([plain(), config()], seed, 240);
+        explore([plain(), config()], seed);
     }
 }
