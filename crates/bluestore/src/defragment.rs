@@ -190,7 +190,8 @@ fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut
         let mut transaction = Transaction::new();
         transaction.act(collection, &object, Act::Rewrite { blocks, read: read.clone() });
         match store.queue(transaction) {
-            Err(error) if error.code() == Code::NotFound => {}
+            // It was there: it is gone since, or in a collection that was divided off.
+            Err(error) if matches!(error.code(), Code::NotFound | Code::InvalidArgument) => {}
             queued => last = Some(queued?),
         }
     }

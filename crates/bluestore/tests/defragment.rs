@@ -207,6 +207,31 @@ fn what_is_written_in_the_middle_counts() {
     }
 }
 
+#[test]
+fn what_goes_to_another_collection_in_the_middle_stays_as_it_is() {
+    // The first bit by which one of them is divided off.
+    let bit = (id(b"a").hash | id(b"b").hash).trailing_zeros();
+    let half = CollectionId { pool: 1, seed: 1 << bit };
+    for times in [0, 1, 2, 3, 5, 8, 13] {
+        let (_, drive) = made(&large());
+        let (store, hook) = open_hooked(&drive, Exec::Inline, options()).unwrap();
+        let all = scattered(&store);
+        let writer = store.clone();
+        hook.set_outside_gets(times, move || {
+            let mut split = Transaction::new();
+            (0..=bit).for_each(|bit| _ = split.split_collection(C, CollectionId { pool: 1, seed: 1 << bit }));
+            writer.queue(split).unwrap();
+        });
+        store.defragment(C, &[id(b"a"), id(b"b")], MEMORY).unwrap();
+        (0..20).for_each(|_| hook.call());
+        for (name, bytes) in [b"a", b"b"].into_iter().zip(&all) {
+            let at = [C, half][(id(name).hash >> bit & 1) as usize];
+            assert!(&store.read(at, &id(name), 0, u64::MAX).unwrap() == bytes, "{times}");
+        }
+        checked(&store);
+    }
+}
+
 /// Checksums of an immutable object are for 128 KiB each, and extents that were cut have parts of one.
 #[test]
 fn long_grains_that_were_cut_are_written_once_and_for_all() {

@@ -75,7 +75,6 @@ impl Run<'_> {
 
     /// Makes all durable, or cleans. In the middle of it another transaction is queued, perhaps.
     fn commit(&mut self, rng: &mut ChaCha8Rng, most: u64, how: How) -> Result<(), String> {
-        let durable = if how == How::Clean { Vec::new() } else { std::mem::take(&mut self.waiting) };
         let between = rng.random_bool(0.6).then(|| {
             let (_, transaction, then) = any_transaction(rng, &self.model, most);
             let (done, queued) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Some(transaction))));
@@ -100,17 +99,24 @@ impl Run<'_> {
             How::Defragment => defragment_all(&self.store, rng.random_range(1..most)),
         };
         self.hook.set(|| ());
-        match committed {
+        let full = match committed {
             // What it wrote before stays. Nobody was promised anything.
-            Err(error) if how == How::Defragment && error.code() == Code::NoSpace => return Err(FULL.into()),
-            committed => committed.map_err(text)?,
+            Err(error) if how == How::Defragment && error.code() == Code::NoSpace => true,
+            committed => {
+                committed.map_err(text)?;
+                false
+            }
+        };
+        if !full && how != How::Clean {
+            self.waiting.drain(..).for_each(|op| self.log.synced(op));
         }
-        durable.into_iter().for_each(|op| self.log.synced(op));
-        let Some((op, then, done, queued)) = between else { return Ok(()) };
-        let done = done.lock().unwrap().take();
-        // The commit had nothing to do.
-        let done = done.unwrap_or_else(|| self.store.queue(queued.lock().unwrap().take().unwrap()));
-        self.queued(op, done, then)
+        if let Some((op, then, done, queued)) = between {
+            let (done, queued) = (done.lock().unwrap().take(), queued.lock().unwrap().take());
+            // The commit had nothing to do.
+            let done = done.or_else(|| queued.filter(|_| !full).map(|queued| self.store.queue(queued)));
+            done.map_or(Ok(()), |done| self.queued(op, done, then))?;
+        }
+        if full { Err(FULL.into()) } else { Ok(()) }
     }
 
     /// All outlives the process.
