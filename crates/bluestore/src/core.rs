@@ -28,7 +28,7 @@ use crate::table::{Sums, Table};
 use crate::transaction::Callback;
 use imbrex_device::{AlignedBuf, Code, Error, Fault, Result};
 use imbrex_zones::clean::{Cleaner, Goal, Load, Waits};
-use imbrex_zones::helpers::Helpers;
+use imbrex_zones::helpers::{Helpers, Turns};
 use imbrex_zones::shell::Maintenance;
 use imbrex_zones::{Reservation, Tenant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -296,6 +296,8 @@ pub(crate) struct Core {
     pub cleaning: Mutex<Memory>,
     /// Threads that help those who read.
     pub helpers: Helpers,
+    /// Turns of reads of several commands that go on where others end.
+    pub turns: Turns,
     /// What was read once more.
     pub again: Again,
     /// Reads of objects since the opening.
@@ -381,6 +383,7 @@ impl Core {
             waiting: AtomicU64::new(0),
             cleaning: Mutex::default(),
             helpers: Helpers::default(),
+            turns: Turns::default(),
             again: Again::after(rounds.again),
             reads: AtomicU64::new(0),
             saved: rounds.read.into(),

@@ -167,6 +167,7 @@ impl Core {
         let left =
             Mutex::new((first..).step_by(longest as usize).zip(into.chunks_mut((longest * BLOCK as u32) as usize)));
         let failed = Mutex::new(None);
+        let _turn = self.turns.wait(pieces);
         self.helpers.beside(pieces - 1, || {
             loop {
                 let Some((block, piece)) = lock(&left).next().filter(|_| lock(&failed).is_none()) else { break };
