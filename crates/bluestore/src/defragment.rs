@@ -176,6 +176,11 @@ fn plan(
     Ok(Some(blocks.end).filter(|next| next * BLOCK < size))
 }
 
+/// Whether the collection has no such object now.
+fn is_gone(core: &Core, collection: CollectionId, object: &ObjectId) -> bool {
+    core.moment(collection, object).is_err_and(|error| error.code() == Code::NotFound)
+}
+
 /// Reads what the window has, in the order of the drive, and writes it in the order of objects.
 fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut Defragmented) -> Result<()> {
     if window.stretches.is_empty() {
@@ -191,7 +196,7 @@ fn write(store: &BlueStore, collection: CollectionId, window: Window, done: &mut
         transaction.act(collection, &object, Act::Rewrite { blocks, read: read.clone() });
         match store.queue(transaction) {
             // It was there: it is gone since, or in a collection that was divided off.
-            Err(error) if matches!(error.code(), Code::NotFound | Code::InvalidArgument) => {}
+            Err(_) if is_gone(store.core(), collection, &object) => {}
             queued => last = Some(queued?),
         }
     }

@@ -315,6 +315,35 @@ fn what_is_longer_than_a_command_of_a_disk_is_there_in_all_its_commands_at_once(
     }
 }
 
+/// More clients than the drive's queue has commands for: four of each, and 32 in all.
+#[test]
+fn long_reads_of_many_clients_take_turns_and_one_that_fails_keeps_nobody_waiting() {
+    let a = on(Config { max_io: 260 << 10, rotational: true, ..large() }, options(), Exec::Threads(1));
+    let all = [content(1 << 20, 1), content(1 << 20, 2)];
+    for (name, bytes) in ["good", "bad"].into_iter().zip(&all) {
+        does(&a.store, |t| _ = t.write(ALL, &id(name), 0, bytes));
+    }
+    let at = a.place_of(&all[1][600 << 10..604 << 10]);
+    a.watched.bad.lock().unwrap().insert(at, true);
+    let (store, all) = (&a.store, &all);
+    std::thread::scope(|scope| {
+        for client in 0..48 {
+            scope.spawn(move || {
+                for round in 0..6 {
+                    let bad = (client + round) % 3 == 0;
+                    let read = store.read(ALL, &id(if bad { "bad" } else { "good" }), 0, 1 << 20);
+                    match bad {
+                        true => assert_eq!(read.unwrap_err().code(), Code::Io),
+                        false => assert!(read.unwrap() == all[0]),
+                    }
+                    // What stands before it.
+                    assert!(store.read(ALL, &id("bad"), 0, 600 << 10).unwrap() == all[1][..600 << 10]);
+                }
+            });
+        }
+    });
+}
+
 /// Blocks of two objects, one and the other.
 fn interleaved(a: &All) -> [Vec<u8>; 2] {
     let all = [content(256 << 10, 1), content(256 << 10, 2)];

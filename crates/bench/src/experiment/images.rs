@@ -224,8 +224,6 @@ pub(super) struct Side {
     /// Bytes of the image.
     pub(super) size: u64,
     writes: u64,
-    /// Whether some blocks are [`HOT`].
-    skewed: bool,
 }
 
 impl Side {
@@ -259,7 +257,7 @@ impl Side {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let mut noise = vec![0; 2 * LONG as usize];
         random.fill_bytes(&mut noise);
-        let mut side = Side { drive, store, images, image, random, noise, size, writes: 0, skewed: false };
+        let mut side = Side { drive, store, images, image, random, noise, size, writes: 0 };
         if before.is_empty() {
             return Ok(side);
         }
@@ -271,7 +269,7 @@ impl Side {
         }
         side.image.flush().map_err(why)?;
         if let Before::Random(_) | Before::Capacity(_) | Before::InPlace(_) | Before::AtHome(_) = before {
-            side.writes(size / BLOCK, 0, run)?;
+            side.writes(size / BLOCK, 0, false, run)?;
         }
         Ok(side)
     }
@@ -281,12 +279,13 @@ impl Side {
         self.image.write(at, &self.noise[from..from + len as usize], Survives::Process).map_err(why)
     }
 
-    fn writes(&mut self, count: u64, flush: u64, run: &Run) -> Result<(), Stop> {
+    /// Writes at random, each flush behind so many; `skewed`: four writes in five go to [`HOT`] blocks.
+    fn writes(&mut self, count: u64, flush: u64, skewed: bool, run: &Run) -> Result<(), Stop> {
         for _ in 0..count {
             if self.writes.is_multiple_of(4096) && run.stopped() {
                 return Err(Stop::Interrupted);
             }
-            let block = match self.skewed && !self.random.random_ratio(1, HOT as u32) {
+            let block = match skewed && !self.random.random_ratio(1, HOT as u32) {
                 true => self.random.random_range(0..self.size / BLOCK / HOT) * HOT,
                 false => self.random.random_range(0..self.size / BLOCK),
             };
@@ -300,13 +299,14 @@ impl Side {
     }
 
     /// Writes for so many seconds of the drive. Returns how many writes there were, and the fewest of a window over those of all on average.
-    fn steady(&mut self, flush: u64, seconds: f64, run: &Run) -> Result<(u64, f64), Stop> {
+    fn steady(&mut self, what: What, seconds: f64, run: &Run) -> Result<(u64, f64), Stop> {
+        let flush = if let What::Steady(flush) = what { flush } else { 0 };
         let elapsed = |side: &Side| side.drive.time().map_or(0.0, |time| time.elapsed);
         let (begun, window) = (elapsed(self), WINDOW.min(seconds / 4.0));
         let (mut count, mut of_window, mut fewest, mut since) = (0, 0_u64, f64::INFINITY, begun);
         let mut now = begun;
         while now - begun < seconds {
-            self.writes(BATCH, flush, run)?;
+            self.writes(BATCH, flush, what == What::Skewed, run)?;
             now = elapsed(self);
             (count, of_window) = (count + BATCH, of_window + BATCH);
             if now - since >= window {
@@ -330,16 +330,13 @@ impl Side {
     fn run(&mut self, what: What, run: &Run) -> Result<(u64, u64, Option<f64>), Stop> {
         match what {
             What::Steady(_) | What::Skewed => {
-                self.skewed = what == What::Skewed;
-                let flush = if let What::Steady(flush) = what { flush } else { 0 };
                 let seconds = if run.options.short { 4.0 } else { STEADY };
-                let (count, least) = self.steady(flush, seconds, run)?;
-                self.skewed = false;
+                let (count, least) = self.steady(what, seconds, run)?;
                 Ok((count, BLOCK, Some(least)))
             }
             What::Write(flush) => {
                 let count = writes(run.options, flush);
-                self.writes(count, flush, run)?;
+                self.writes(count, flush, false, run)?;
                 Ok((count, BLOCK, None))
             }
             What::Read => {
@@ -636,19 +633,21 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         ("in-order", What::InOrder, MB),
         ("optimized", What::Optimized, MB),
     ] {
-        let of = |row: &&(String, Option<Before>, What)| row.2 == what;
-        let bar = |row: &(String, Option<Before>, What)| {
-            let (_, short) = row.0.split_once(": ")?;
-            Some((short.to_owned(), *run.measured(&row.0)?.figures.get(figure)?, None))
-        };
-        let bars: Vec<_> = all.iter().filter(of).filter_map(bar).collect();
-        let Some(title) = all.iter().find(of).and_then(|row| row.0.split_once(": ")) else { continue };
+        let named = all.iter().filter(|row| row.2 == what).filter_map(|row| Some((&row.0, row.0.split_once(": ")?)));
+        let mut title = "";
+        let mut bars = Vec::new();
+        for (name, (does, place)) in named {
+            if let Some(figure) = run.measured(name).and_then(|row| row.figures.get(figure)) {
+                title = does;
+                bars.push((place.to_owned(), *figure, None));
+            }
+        }
         if bars.is_empty() {
             continue;
         }
         run.outcome.charts.push(Chart {
             file: file.into(),
-            title: format!("A block image: {}", title.0),
+            title: format!("A block image: {title}"),
             x: Axis::default(),
             y: Axis::even(figure),
             shape: Shape::Bars(bars),

@@ -175,7 +175,7 @@ fn explore(configs: [Config; 2], seed: u64) {
     workload(&two, seed, &log).unwrap();
     let then = log.lock().unwrap().then.clone();
     let moments = std::mem::take(&mut *moments.lock().unwrap());
-    assert!(moments.len() as u64 > MOMENTS * 3 / 2, "{} moments of {commands} commands", moments.len());
+    assert!(moments.len() as u64 > MOMENTS * 5 / 4, "{} moments of {commands} commands", moments.len());
     for (n, Moment { two, promised, begun }) in moments.iter().enumerate() {
         let random = seed.wrapping_mul(1000) + n as u64;
         let losses: [_; LOSSES] = [
