@@ -97,12 +97,23 @@ impl HeapSurvivor {
     }
 
     /// A copy with its own memory, as the next process would find it. The caller makes sure that no other thread is
-    /// writing to the region meanwhile.
+    /// writing to the region meanwhile, or compares it with a second copy.
     pub fn snapshot(&self) -> HeapSurvivor {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let copy =
             |(volume, (key, region)): (&[u8; 16], &Kept)| (*volume, (*key, heap_region(&copy_of(region.as_ref()))));
         HeapSurvivor { kept: Mutex::new(kept.iter().map(copy).collect()) }
+    }
+}
+
+/// With equal bytes for equal keys.
+impl PartialEq for HeapSurvivor {
+    fn eq(&self, other: &HeapSurvivor) -> bool {
+        let kept = |survivor: &HeapSurvivor| {
+            let kept = survivor.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.values().map(|(key, region)| (*key, copy_of(region.as_ref()))).collect::<Vec<_>>()
+        };
+        kept(self) == kept(other)
     }
 }
 

@@ -39,13 +39,22 @@ impl Two {
         Store::open(self.drive(0), options).map_err(|error| error.to_string())
     }
 
-    /// The process is killed, and these drives lose their power.
+    /// The process is killed, and these drives lose their power. RocksDB's threads go on in the process that these are copies
+    /// of, so they are copies of one moment only if nothing has changed meanwhile: what is in memory in one copy and on its way to a
+    /// drive in the other is in neither.
     fn killed(&self, lose: [bool; 2], seed: u64) -> Two {
-        let drives = [0, 1].map(|n| match lose[n] {
-            true => self.drives[n].after_power_loss(seed + n as u64).unwrap(),
-            false => self.drives[n].fork().unwrap(),
-        });
-        Two { drives, survivors: [0, 1].map(|n| Arc::new(self.survivors[n].snapshot())) }
+        let commands = || self.drives.each_ref().map(Emulator::stats);
+        let memory = || self.survivors.each_ref().map(|survivor| survivor.snapshot());
+        loop {
+            let (counted, survivors) = (commands(), memory());
+            let drives = [0, 1].map(|n| match lose[n] {
+                true => self.drives[n].after_power_loss(seed + n as u64).unwrap(),
+                false => self.drives[n].fork().unwrap(),
+            });
+            if memory() == survivors && commands() == counted {
+                return Two { drives, survivors: survivors.map(Arc::new) };
+            }
+        }
     }
 }
 
