@@ -13,6 +13,10 @@ const SIZE: usize = 1 << 20;
 const PAGE: usize = 4096;
 const TAG: Tag = Tag::new(Cause::Check);
 const HEADER_LEN: usize = 72;
+/// Bytes before a staged piece.
+const ENTRY: usize = 32;
+/// The table's when it was used: an open of a new one is as after a power loss.
+const EPOCH: u64 = 2;
 
 /// A used disk and where its data begins.
 static USED: LazyLock<(Vec<u8>, usize)> = LazyLock::new(|| {
@@ -21,27 +25,40 @@ static USED: LazyLock<(Vec<u8>, usize)> = LazyLock::new(|| {
     Banded::format(base.as_ref(), &layout).expect("a table");
     let drive = Banded::open(Box::new(base.clone()), Access::Write).expect("a drive");
     for zone in 1..4u64 {
-        drive.write_at(&AlignedBuf::zeroed(PAGE * zone as usize), zone << 16, TAG).expect("a write");
+        let mut bytes = AlignedBuf::zeroed(PAGE * zone as usize);
+        bytes.fill(zone as u8);
+        drive.write_at(&bytes, zone << 16, TAG).expect("a write");
         drive.flush(TAG).expect("a flush");
     }
+    // What is in the staging area only.
+    drive.write_at(&AlignedBuf::padded(&[9; PAGE], PAGE), (3 << 16) + 3 * PAGE as u64, TAG).expect("a write");
     drive.zone_op(ZoneOp::Reset, ZoneId(1), TAG).expect("a reset");
     drive.zone_op(ZoneOp::Finish, ZoneId(2), TAG).expect("a finish");
+    // Opened again under the same boot, it has what was never flushed.
+    let again =
+        Banded::open(Box::new(Arc::new(MemoryBase::new(base.bytes(), 4096))), Access::ReadOnly).expect("a drive");
+    let mut buf = AlignedBuf::zeroed(PAGE);
+    again.read_at(&mut buf, (3 << 16) + 3 * PAGE as u64, TAG).expect("a read");
+    assert_eq!(buf[..], [9; PAGE]);
     std::mem::forget(drive);
     (base.bytes(), layout.data_at as usize)
 });
 
-/// Puts the checksum of whatever this page claims to be into it.
-fn seal(page: &mut [u8], uuid: &[u8]) {
-    if page.starts_with(b"IMBXBAND") {
-        page[16..20].fill(0);
-        let sum = crc32c::crc32c(&page[..HEADER_LEN]);
-        page[16..20].copy_from_slice(&sum.to_le_bytes());
-        return;
-    }
-    let len = if page.starts_with(b"IMBXBLIV") { 40 } else { PAGE };
-    page[8..12].fill(0);
-    let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &page[..len]);
-    page[8..12].copy_from_slice(&sum.to_le_bytes());
+/// Puts the checksum of whatever the page at `at` claims to be into it; what claims nothing is taken for a staged piece.
+fn seal(bytes: &mut [u8], at: usize, uuid: &[u8]) {
+    let (place, len, seed) = match &bytes[at..at + 8] {
+        b"IMBXBAND" => (16, HEADER_LEN, 0),
+        b"IMBXBLIV" => (8, 40, crc32c::crc32c(uuid)),
+        magic if magic.starts_with(b"IMBXB") => (8, PAGE, crc32c::crc32c(uuid)),
+        _ => {
+            let len = u32::from_le_bytes(bytes[at + 24..at + 28].try_into().expect("four bytes"));
+            let len = (len as usize).min(bytes.len() - at - ENTRY);
+            (28, ENTRY + len, crc32c::crc32c_append(crc32c::crc32c(uuid), &EPOCH.to_le_bytes()))
+        }
+    };
+    bytes[at + place..at + place + 4].fill(0);
+    let sum = crc32c::crc32c_append(seed, &bytes[at..at + len]);
+    bytes[at + place..at + place + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn check(bytes: Vec<u8>, boot: u8) {
@@ -56,8 +73,13 @@ fn check(bytes: Vec<u8>, boot: u8) {
     let geometry = drive.geometry().clone();
     for zone in &zones {
         assert!(zone.wp.is_none_or(|wp| wp <= zone.capacity));
-        let mut buf = AlignedBuf::zeroed(PAGE);
-        drive.read_at(&mut buf, geometry.start(zone.id), TAG).expect("a read");
+        for page in 0..4 {
+            let (mut buf, mut same) = (AlignedBuf::zeroed(PAGE), AlignedBuf::zeroed(PAGE));
+            drive.read_at(&mut buf, geometry.start(zone.id) + page * PAGE as u64, TAG).expect("a read");
+            seen.read_at(&mut same, geometry.start(zone.id) + page * PAGE as u64, TAG).expect("a read");
+            assert_eq!(buf[..], same[..], "page {page} of {}", zone.id);
+        }
+        let buf = AlignedBuf::zeroed(PAGE);
         if let Some(wp) = zone.wp.filter(|wp| *wp < zone.capacity) {
             drive.write_at(&buf, geometry.start(zone.id) + wp, TAG).expect("a write at the write pointer");
         }
@@ -85,7 +107,7 @@ fuzz_target!(|data: &[u8]| {
         pages.push(page);
     }
     for page in pages {
-        seal(&mut bytes[page * PAGE..][..PAGE], &uuid);
+        seal(&mut bytes, page * PAGE, &uuid);
     }
     check(bytes.clone(), 1);
     check(bytes, 2);

@@ -1,11 +1,13 @@
 //! A banded disk's commands.
 //!
-//! Locks: the journal's, then a band's. A band's is held for memory and live words only, never while the disk works; that a
-//! band has one command at a time is its `claimed`.
+//! Locks, in this order: the journal's, and a band's for its way home, which are held while the disk works; the staging area's, and a
+//! band's for what is known of it, which are held for memory and the live part only. That a band has one command at a time is its
+//! `claimed`.
 
 use super::layout::PAGE;
+use super::staging::{self, Piece};
 use super::stats::Counter;
-use super::table::{self, Record, Word};
+use super::table::{self, Proof, Record, Word};
 use super::{Banded, Journal, Side, Slot, is_conventional, lock};
 use crate::kernel::Access;
 use crate::{Cause, Error, Fault, Geometry, Identity, Result, Tag, Zone, ZoneId, ZoneOp, ZoneState, ZonedDevice};
@@ -38,6 +40,13 @@ impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         let mut side = lock(&self.0.side);
         side.in_place = side.in_place.saturating_sub(1);
+    }
+}
+
+impl Side {
+    /// Whether the next batch carries what the last one did not speak of: all of it is not in the band yet.
+    fn is_carried(&self) -> bool {
+        self.ahead.first().is_some_and(|first| first.from <= self.told)
     }
 }
 
@@ -92,18 +101,35 @@ impl Banded {
         Ok(())
     }
 
-    /// Reads one band's part: what was written from the disk, the rest is zeros. Errors say how much of the part is good.
+    /// Reads one band's part: what was written from the disk or from what is not in the band yet, the rest is zeros. Errors say how much
+    /// of the part is good.
     fn read_in_band(&self, buf: &mut [u8], slot: &Slot, offset: u64, at: u64) -> Result<(), Fault> {
         let _bytes = slot.bytes.read().unwrap_or_else(PoisonError::into_inner);
-        let word = lock(&slot.side).word;
-        let readable =
-            if is_conventional(&word) { self.layout.band } else { word.written * u64::from(self.layout.block) };
+        let block = u64::from(self.layout.block);
+        let (word, ahead) = {
+            let side = lock(&slot.side);
+            let touches = |piece: &&Piece| {
+                piece.from * block < offset + buf.len() as u64 && offset < piece.end(&self.layout) * block
+            };
+            (side.word, side.ahead.iter().filter(touches).cloned().collect::<Vec<_>>())
+        };
+        let readable = if is_conventional(&word) { self.layout.band } else { word.written * block };
         let stored = readable.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (data, zeros) = buf.split_at_mut(stored);
-        if !data.is_empty() {
+        // Of a band that is written, what is not in it is its end, which may be on its way there.
+        let end = ahead.first().filter(|_| self.access == Access::Write).map(|first| first.from * block);
+        let in_band = end.map_or(data.len(), |end| data.len().min(end.saturating_sub(offset) as usize));
+        if let Some(data) = data.get_mut(..in_band).filter(|data| !data.is_empty()) {
             self.base.read(data, self.place(at))?;
         }
         zeros.fill(0);
+        for piece in &ahead {
+            let from = piece.from * block;
+            let (skip, to) = (offset.saturating_sub(from) as usize, from.saturating_sub(offset) as usize);
+            if let (Some(bytes), Some(data)) = (piece.bytes.get(skip..), data.get_mut(to..)) {
+                data.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+            }
+        }
         Ok(())
     }
 
@@ -153,9 +179,6 @@ impl Banded {
         if offset != wp {
             return Err(self.violation(Fault::WritePointer { expected: wp, got: offset }, zone, at, tag));
         }
-        // Before the disk has the bytes nothing has happened, whatever a part of them overwrote: it lies above the pointer.
-        self.base.write(buf, self.place(at)).map_err(|fault| self.fault(fault, zone, at))?;
-        let mut side = lock(&claim.0.side);
         let written = word.written + blocks;
         let state = match word.state {
             _ if written == self.layout.capacity() => ZoneState::Full,
@@ -163,19 +186,89 @@ impl Banded {
             _ => ZoneState::ImplicitlyOpen,
         };
         let new = Word { state, written, ..word };
-        self.set_word(zone, &mut side, new).map_err(|fault| self.fault(fault, zone, at))?;
+        let fail = |fault| self.fault(fault, zone, at);
+        if self.stage(claim.0, zone, new, buf).map_err(fail)? {
+            return Ok(());
+        }
+        self.bring_home(claim.0, true).map_err(fail)?;
+        // Before the disk has the bytes nothing has happened, whatever a part of them overwrote: it lies above the pointer.
+        self.base.write(buf, self.place(at)).map_err(fail)?;
+        let mut side = lock(&claim.0.side);
+        self.set_word(zone, &mut side, new).map_err(fail)?;
         side.sum = crc32c::crc32c_append(side.sum, buf);
         drop(side);
         lock(&self.dirty).insert(zone.0);
         Ok(())
     }
 
-    /// The record of a band as it is now; what is written from here on is for the next one.
-    fn collect(&self, band: u32, trusted: bool) -> Option<Record> {
+    /// Keeps a small write for the next batch, which makes the band's word `new`; `false` where it is none, or there is no room.
+    fn stage(&self, slot: &Slot, zone: ZoneId, new: Word, buf: &[u8]) -> Result<bool, Fault> {
+        // Held until the band is among the dirty ones: a flush that begins the other half takes all that is in this one.
+        let mut staging = lock(&self.staging);
+        let mut side = lock(&slot.side);
+        let from = side.word.written;
+        // Behind bytes that only a checksum vouches for it is one of them.
+        let in_band = side.ahead.first().map_or(from, |first| first.from);
+        if !staging.takes(&self.layout, buf.len()) || in_band > side.told {
+            return Ok(false);
+        }
+        let piece = Piece { band: zone.0, life: new.life, from, bytes: buf.into() };
+        staging.put(self.base.as_ref(), &self.layout, &piece)?;
+        self.set_word(zone, &mut side, new)?;
+        side.sum = crc32c::crc32c_append(side.sum, buf);
+        side.ahead.push(piece);
+        drop(side);
+        lock(&self.dirty).insert(zone.0);
+        Ok(true)
+    }
+
+    /// Writes into a band what is not in it yet: all of it, or what batches carry, since who writes meanwhile counts on the rest. The
+    /// caller keeps resets away, and whoever wants all of it other writes, too.
+    fn bring_home(&self, slot: &Slot, all: bool) -> Result<(), Fault> {
+        // One at a time: nobody may write over a write that is in flight.
+        let _home = lock(&slot.home);
+        let pieces: Vec<Piece> = {
+            let side = lock(&slot.side);
+            side.ahead.iter().filter(|piece| all || piece.end(&self.layout) <= side.told).cloned().collect()
+        };
+        let Some(last) = pieces.last() else { return Ok(()) };
+        staging::bring_home(self.base.as_ref(), &self.layout, &pieces)?;
+        lock(&slot.side).ahead.retain(|piece| piece.from > last.from);
+        Ok(())
+    }
+
+    /// Brings home what is in no band yet, so that nothing is in the log alone, and begins a new one.
+    fn roll(&self, journal: &mut Journal) -> Result<(), Fault> {
+        if journal.carries() {
+            let bands = lock(&self.staging).bands.clone();
+            for slot in bands.iter().filter_map(|band| self.slots.get(*band as usize)) {
+                journal.tried(self.bring_home(slot, false))?;
+            }
+            journal.sync(self.base.as_ref())?;
+            let has_none =
+                |band: &u32| self.slots.get(*band as usize).is_none_or(|slot| lock(&slot.side).ahead.is_empty());
+            lock(&self.staging).bands.retain(|band| !has_none(band));
+        }
+        journal.roll(self.base.as_ref())
+    }
+
+    /// The record of a band as it is now, and what it carries; what is written from here on is for the next one.
+    fn collect(&self, band: u32, trusted: bool, carried: &mut Vec<u8>) -> Option<Record> {
         let slot = self.slots.get(band as usize)?;
         let mut side = lock(&slot.side);
-        let sum = (!trusted).then_some(side.sum);
-        let record = Record { band, word: side.word, from: side.told, sum };
+        let proof = match side.is_carried() {
+            true => {
+                let told = side.told;
+                side.ahead
+                    .iter()
+                    .filter(|piece| piece.from >= told)
+                    .for_each(|piece| carried.extend_from_slice(&piece.bytes));
+                Proof::Carried
+            }
+            false if trusted => Proof::Durable,
+            false => Proof::Sum(side.sum),
+        };
+        let record = Record { band, word: side.word, from: side.told, proof };
         side.told = side.word.written;
         side.sum = table::seed(&self.layout, band, side.word.life, side.told);
         Some(record)
@@ -184,32 +277,38 @@ impl Banded {
     /// Makes everything durable that was acknowledged before the call.
     fn commit(&self, journal: &mut Journal) -> Result<(), Fault> {
         journal.check()?;
-        let bands: Vec<u32> = std::mem::take(&mut *lock(&self.dirty)).into_iter().collect();
-        if bands.is_empty() {
+        let (turned, bands) = {
+            let mut staging = lock(&self.staging);
+            let turned = staging.turn(self.base.as_ref(), &self.layout, journal.sequence())?;
+            (turned, std::mem::take(&mut *lock(&self.dirty)))
+        };
+        if bands.is_empty() && !turned {
             return journal.sync(self.base.as_ref());
         }
         let fresh = |band: &u32| {
             self.slots.get(*band as usize).map_or(0, |slot| {
                 let side = lock(&slot.side);
-                side.word.written - side.told
+                if side.is_carried() { 0 } else { side.word.written - side.told }
             })
         };
         let bytes = bands.iter().map(fresh).sum::<u64>() * u64::from(self.layout.block);
-        let mut records = Vec::with_capacity(bands.len());
-        if bytes > self.checked_bytes {
+        let (mut records, mut carried) = (Vec::with_capacity(bands.len()), Vec::new());
+        let trusted = bytes > self.checked_bytes;
+        records.extend(bands.iter().filter_map(|band| self.collect(*band, trusted, &mut carried)));
+        if trusted {
             // The records are taken before the sync: they speak of nothing that it does not cover.
-            records.extend(bands.iter().filter_map(|band| self.collect(*band, true)));
             journal.sync(self.base.as_ref())?;
-        } else {
-            records.extend(bands.iter().filter_map(|band| self.collect(*band, false)));
         }
         records.retain(|record| Some(record.word) != journal.word(record.band));
-        self.write_batch(journal, &records)
+        self.write_batch(journal, &records, &carried)
     }
 
-    /// A batch, durable when it returns; from then on the live part goes with a table that has it.
-    fn write_batch(&self, journal: &mut Journal, records: &[Record]) -> Result<(), Fault> {
-        journal.commit(self.base.as_ref(), records)?;
+    /// Writes a batch, durable when this returns; from then on the live part goes with a table that has it.
+    fn write_batch(&self, journal: &mut Journal, records: &[Record], carried: &[u8]) -> Result<(), Fault> {
+        if !journal.has_room(records.len(), carried.len()) {
+            self.roll(journal)?;
+        }
+        journal.commit(self.base.as_ref(), records, carried)?;
         self.base.put(&table::encode_live_mark(&self.layout, journal.sequence()), self.layout.live_mark_at())
     }
 
@@ -237,6 +336,9 @@ impl Banded {
         self.save_counters();
         self.flush_at(ZoneId(0), 0)?;
         let mut journal = self.journal(ZoneId(0), 0)?;
+        if journal.carries() || !journal.has_room(0, 0) {
+            self.roll(&mut journal).map_err(|fault| Error::new(&self.identity.name, fault))?;
+        }
         journal.confirm(self.base.as_ref()).map_err(|fault| Error::new(&self.identity.name, fault))
     }
 
@@ -254,12 +356,15 @@ impl Banded {
         let Some(journal) = self.journal.as_ref() else { return Err(Fault::ReadOnly) };
         let mut journal = lock(journal);
         journal.check()?;
-        lock(&self.dirty).remove(&zone.0);
         let record = if reset {
+            lock(&self.dirty).remove(&zone.0);
             let life = lock(&claim.0.side).word.life.checked_add(1);
             let life = life.ok_or_else(|| Fault::InvalidInput("a band that was reset four billion times".into()))?;
-            Record { band: zone.0, word: Word::empty(life), from: 0, sum: None }
+            Record { band: zone.0, word: Word::empty(life), from: 0, proof: Proof::Durable }
         } else {
+            let settled = self.settle(&mut journal, claim.0, what == Change::InPlace);
+            settled.inspect_err(|_| self.give_up(&journal))?;
+            lock(&self.dirty).remove(&zone.0);
             let mut side = lock(&claim.0.side);
             let bytes = (side.word.written - side.told) * u64::from(self.layout.block);
             let in_place = what == Change::InPlace;
@@ -268,23 +373,39 @@ impl Banded {
                 Word { state: ZoneState::Full, finished: written < self.layout.capacity(), written, ..side.word };
             // What is written in place from here on no checksum knows.
             let checked = bytes <= self.checked_bytes && !in_place;
-            let record = Record { band: zone.0, word, from: side.told, sum: checked.then_some(side.sum) };
+            let proof = if checked { Proof::Sum(side.sum) } else { Proof::Durable };
+            let record = Record { band: zone.0, word, from: side.told, proof };
             side.told = word.written;
             drop(side);
-            if !checked && bytes > 0 {
+            if !checked && (bytes > 0 || journal.carries()) {
                 journal.sync(self.base.as_ref()).inspect_err(|_| self.give_up(&journal))?;
             }
             record
         };
-        let done = self.write_batch(&mut journal, &[record]);
+        let done = self.write_batch(&mut journal, &[record], &[]);
         self.give_up(&journal);
         done?;
         // Whoever reads this moment reads the old life to its end.
         let _bytes = reset.then(|| claim.0.bytes.write().unwrap_or_else(PoisonError::into_inner));
         let mut side = lock(&claim.0.side);
+        if reset {
+            side.ahead.clear();
+        }
         side.told = record.word.written;
         side.sum = table::seed(&self.layout, zone.0, record.word.life, side.told);
         self.set_word(zone, &mut side, record.word)
+    }
+
+    /// Brings home what is not in a band yet, before a record that does not carry it. Where the band is set in place, nothing that
+    /// was staged may ever be written over it again.
+    fn settle(&self, journal: &mut Journal, slot: &Slot, in_place: bool) -> Result<(), Fault> {
+        if in_place {
+            if lock(&self.staging).is_used() {
+                self.commit(journal)?;
+            }
+            lock(&self.staging).forget_flushed(self.base.as_ref(), &self.layout)?;
+        }
+        self.bring_home(slot, true)
     }
 
     fn operate(&self, op: ZoneOp, zone: ZoneId, tag: Tag) -> Result<()> {

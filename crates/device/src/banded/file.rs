@@ -5,10 +5,12 @@
 
 use super::base::{Base, BaseFacts};
 use super::hash;
+use super::layout::PAGE;
 use crate::kernel::{self, Access, PlainDisk};
 use crate::{Error, Fault, Result};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -27,9 +29,44 @@ pub struct FileBase {
     /// For data and the table.
     file: File,
     /// For the live part, where `file` goes past the page cache.
-    cached: Option<File>,
+    cached: Option<Cached>,
     /// The best block for a drive on it.
     good_block: u32,
+}
+
+/// A disk by the page cache, and its first page in memory, which is never touched there.
+struct Cached {
+    file: File,
+    page: std::ptr::NonNull<std::ffi::c_void>,
+}
+
+// SAFETY: the mapping is never read or written; it only says what `msync` is for.
+unsafe impl Send for Cached {}
+// SAFETY: as above.
+unsafe impl Sync for Cached {}
+
+impl Cached {
+    fn new(file: File) -> io::Result<Cached> {
+        let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let page = unsafe { mmap(std::ptr::null_mut(), PAGE, protection, flags, &file, 0) }?;
+        let page = std::ptr::NonNull::new(page).ok_or_else(|| told(ErrorKind::Other, "a page at address 0"))?;
+        Ok(Cached { file, page })
+    }
+
+    /// Has the disk flush its cache. `fdatasync` would first write all pages of the live part that have changed, at a place of
+    /// their own; `msync` writes those of its range, and this one never changes there.
+    fn flush(&self) -> io::Result<()> {
+        // SAFETY: mapped with this length as long as the value lives.
+        Ok(unsafe { msync(self.page.as_ptr(), PAGE, MsyncFlags::SYNC) }?)
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length when the value was made, and unmapped once.
+        let _ = unsafe { munmap(self.page.as_ptr(), PAGE) };
+    }
 }
 
 /// Where nothing is that could be opened.
@@ -93,7 +130,7 @@ impl FileBase {
         // The same open disk once more, whatever has become of its name.
         let again = format!("/proc/self/fd/{}", disk.file.as_raw_fd());
         let cached = File::options().read(true).write(access == Access::Write).open(again);
-        let cached = cached.map_err(|error| Error::io(&name, error))?;
+        let cached = cached.and_then(Cached::new).map_err(|error| Error::io(&name, error))?;
         let medium = hash(&[b"disk", disk.names.as_bytes()]);
         let facts = BaseFacts {
             name,
@@ -116,6 +153,10 @@ impl FileBase {
     /// Whether it is a disk rather than a file.
     pub fn is_disk(&self) -> bool {
         self.cached.is_some()
+    }
+
+    fn by_cache(&self) -> &File {
+        self.cached.as_ref().map_or(&self.file, |cached| &cached.file)
     }
 
     /// Who has it locked, where the system tells.
@@ -238,7 +279,8 @@ impl Base for FileBase {
     }
 
     fn sync(&self) -> Result<(), Fault> {
-        self.file.sync_data().map_err(fault_of)
+        // What is written to a disk goes past the page cache.
+        self.cached.as_ref().map_or_else(|| self.file.sync_data(), Cached::flush).map_err(fault_of)
     }
 
     /// A file gives the room back; a disk is left as it is, since most take discards slowly or not at all.
@@ -252,7 +294,7 @@ impl Base for FileBase {
 
     fn live(&self, _: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
         let mut bytes = vec![0; len];
-        self.cached.as_ref().unwrap_or(&self.file).read_exact_at(&mut bytes, at).map_err(fault_of)?;
+        self.by_cache().read_exact_at(&mut bytes, at).map_err(fault_of)?;
         Ok(bytes)
     }
 
@@ -261,6 +303,6 @@ impl Base for FileBase {
     }
 
     fn put(&self, bytes: &[u8], at: u64) -> Result<(), Fault> {
-        self.cached.as_ref().unwrap_or(&self.file).write_all_at(bytes, at).map_err(fault_of)
+        self.by_cache().write_all_at(bytes, at).map_err(fault_of)
     }
 }

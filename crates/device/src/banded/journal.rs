@@ -18,6 +18,8 @@ pub(super) struct Journal {
     slot: usize,
     /// What the table says; all of it durable, but for what the batch in flight changes.
     words: Vec<Word>,
+    /// The log carries bytes that may be nowhere else.
+    carries: bool,
     failed: bool,
 }
 
@@ -40,7 +42,8 @@ impl Journal {
         words: Vec<Word>,
     ) -> Result<Journal, Fault> {
         let sequence = sequence + 1;
-        let mut journal = Journal { layout: *layout, generation, sequence, epoch, slot: 0, words, failed: false };
+        let mut journal =
+            Journal { layout: *layout, generation, sequence, epoch, slot: 0, words, carries: false, failed: false };
         journal.roll(base)?;
         journal.roll(base)?;
         Ok(journal)
@@ -73,14 +76,25 @@ impl Journal {
         self.tried(base.sync())
     }
 
-    fn tried(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
+    /// An error ends the table, as one of a batch does.
+    pub(super) fn tried(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
         self.failed |= result.is_err();
         result
     }
 
-    /// Writes a batch and syncs everything: afterwards it is durable, with every write before.
-    pub(super) fn commit(&mut self, base: &dyn Base, records: &[Record]) -> Result<(), Fault> {
-        self.append(base, records)?;
+    /// Whether bands have bytes that are durable in the log only. They are brought home, and synced, before the log ends.
+    pub(super) fn carries(&self) -> bool {
+        self.carries
+    }
+
+    /// Whether the log has room for a batch of so many records, which carry so many bytes.
+    pub(super) fn has_room(&self, records: usize, carried: usize) -> bool {
+        self.slot + table::batch_blocks(records, carried) <= self.layout.slots as usize
+    }
+
+    /// Writes a batch, for which there is room, and syncs everything: afterwards it is durable, with every write before.
+    pub(super) fn commit(&mut self, base: &dyn Base, records: &[Record], carried: &[u8]) -> Result<(), Fault> {
+        self.append(base, records, carried)?;
         self.sync(base)?;
         for record in records {
             if let Some(word) = self.words.get_mut(record.band as usize) {
@@ -92,37 +106,39 @@ impl Journal {
 
     /// Confirms the last batch, so that the next open need not check it. Worth no sync: without it the check is made.
     pub(super) fn confirm(&mut self, base: &dyn Base) -> Result<(), Fault> {
-        self.append(base, &[])
+        self.append(base, &[], &[])
     }
 
-    fn append(&mut self, base: &dyn Base, records: &[Record]) -> Result<(), Fault> {
+    fn append(&mut self, base: &dyn Base, records: &[Record], carried: &[u8]) -> Result<(), Fault> {
         self.check()?;
-        if self.slot + table::batch_blocks(records.len()) > self.layout.slots as usize {
-            self.roll(base)?;
+        if !self.has_room(records.len(), carried.len()) {
+            return Err(Fault::InvalidInput("a batch that the log of the band table has no room for".into()));
         }
         let place =
             Place { generation: self.generation, sequence: self.sequence, index: 0, count: 0, epoch: self.epoch };
-        let blocks = table::encode_batch(&self.layout, place, records);
+        let blocks = table::encode_batch(&self.layout, place, records, carried);
         let mut bytes = AlignedBuf::zeroed(blocks.len() * 2 * PAGE);
         for (slot, block) in bytes.chunks_mut(2 * PAGE).zip(&blocks) {
             slot.chunks_mut(PAGE).for_each(|copy| copy.copy_from_slice(block));
         }
         let at = self.layout.log_at(self.generation) + (self.slot * 2 * PAGE) as u64;
         self.tried(write_all(base, &bytes, at))?;
+        self.carries |= !carried.is_empty();
         self.slot += blocks.len();
         self.sequence += 1;
         Ok(())
     }
 
-    /// Writes a new snapshot over the older one and begins its log. Everything that the log spoke of is durable now.
-    fn roll(&mut self, base: &dyn Base) -> Result<(), Fault> {
+    /// Writes a new snapshot over the older one and begins its log. Everything that the log spoke of is durable now, and nothing in it
+    /// alone.
+    pub(super) fn roll(&mut self, base: &dyn Base) -> Result<(), Fault> {
         let generation = self.generation + 1;
         let bytes = table::encode_snapshot(&self.layout, generation, self.sequence, self.epoch, &self.words);
         let bytes = AlignedBuf::padded(&bytes, PAGE);
         self.tried(write_all(base, &bytes, self.layout.snapshot_at(generation)))?;
         self.sync(base)?;
         self.generation = generation;
-        self.slot = 0;
+        (self.slot, self.carries) = (0, false);
         Ok(())
     }
 }

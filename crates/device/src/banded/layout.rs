@@ -1,7 +1,7 @@
 //! The first page of a banded disk: who it is, how it is cut, and where its table stands. Written once, twice (the second
 //! copy at [`COPY_AT`]); everything else about the layout follows from it.
 
-use super::table::{ENTRIES_PER_BLOCK, RECORDS_PER_BLOCK};
+use super::table::{ENTRIES_PER_BLOCK, PAYLOAD, RECORDS_PER_BLOCK};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -19,11 +19,14 @@ const DATA_ALIGN: u64 = 1 << 20;
 /// The log of a large disk: so many slots.
 const MOST_SLOTS: u64 = 1024;
 const LEAST_SLOTS: u64 = 16;
+/// Half of the staging area of a large disk, in bytes: small writes of all bands between two flushes.
+const HALF: usize = 128 << 10;
 /// Bands of a disk at most; more would make a table that takes long to read.
 const MOST_BANDS: u64 = 1 << 24;
 
 pub(super) const MAGIC: [u8; 8] = *b"IMBXBAND";
-const VERSION: u32 = 1;
+/// From version 2 on batches carry small writes. A table of version 1 is used as it is, so that the program that made it still can.
+const VERSION: u32 = 2;
 const LEN: u32 = size_of::<Raw>() as u32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
@@ -48,6 +51,8 @@ struct Raw {
 /// How a disk is cut into bands. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// Version of the table, 1 or 2.
+    pub version: u32,
     /// Identity of the table; new whenever one is made.
     pub uuid: [u8; 16],
     /// Logical block of the drive: 512 or 4096.
@@ -80,10 +85,11 @@ impl Layout {
         if most > MOST_BANDS {
             return Err(format!("{most} bands of {band} bytes are too many; use larger bands, {MOST_BANDS} at most"));
         }
-        let least_slots = most.div_ceil(RECORDS_PER_BLOCK as u64);
+        let least_slots = most.div_ceil(RECORDS_PER_BLOCK as u64) + LEAST_SLOTS;
         let slots = (size / (512 * PAGE as u64)).clamp(LEAST_SLOTS, MOST_SLOTS).max(least_slots) as u32;
         // As many bands as are left when the table for that many has its place.
-        let mut layout = Layout { uuid: [0; 16], block, band, bands: most as u32, conventional: 0, slots, data_at: 0 };
+        let (version, uuid) = (VERSION, [0; 16]);
+        let mut layout = Layout { version, uuid, block, band, bands: most as u32, conventional: 0, slots, data_at: 0 };
         loop {
             let align = DATA_ALIGN.min(band.next_power_of_two());
             layout.data_at = layout.table_end().next_multiple_of(align);
@@ -134,12 +140,28 @@ impl Layout {
         self.band / u64::from(self.block)
     }
 
-    /// The live part: a page for its header, then a word for each band.
+    /// The live part: a page for its header, then a word for each band, then the staging area.
     pub(super) fn live_at(&self) -> u64 {
         LIVE_AT
     }
     pub(super) fn live_len(&self) -> usize {
-        PAGE + (self.bands as usize * LIVE_WORD).next_multiple_of(PAGE)
+        (self.staging_at() - LIVE_AT) as usize + if self.half() > 0 { PAGE + 2 * self.half() } else { 0 }
+    }
+    /// The staging area: a page for its header, then two halves.
+    pub(super) fn staging_at(&self) -> u64 {
+        LIVE_AT + (PAGE + (self.bands as usize * LIVE_WORD).next_multiple_of(PAGE)) as u64
+    }
+    pub(super) fn half_at(&self, half: usize) -> u64 {
+        self.staging_at() + (PAGE + half * self.half()) as u64
+    }
+    /// Bytes of half of the staging area; 0: there is none. A batch that carries both halves, beside a record of each band, fits into
+    /// an empty log.
+    pub(super) fn half(&self) -> usize {
+        if self.version < 2 {
+            return 0;
+        }
+        let slots = (self.slots as usize).saturating_sub((self.bands as usize).div_ceil(RECORDS_PER_BLOCK));
+        ((slots / 2).saturating_sub(1) * PAYLOAD).min(HALF) / PAGE * PAGE
     }
     /// Behind the head, on a multiple of 16.
     pub(super) fn live_mark_at(&self) -> u64 {
@@ -181,7 +203,7 @@ impl Layout {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut raw = Raw {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: self.version.into(),
             len: LEN.into(),
             crc: 0.into(),
             block: self.block.into(),
@@ -228,12 +250,13 @@ pub fn decode_header(page: &[u8], size: u64) -> Result<Layout, NoHeader> {
     if raw.version.get() > VERSION {
         return Err(NoHeader::Newer);
     }
-    let sound = raw.version.get() == VERSION
+    let sound = (1..=VERSION).contains(&raw.version.get())
         && raw.len.get() == LEN
         && raw.crc.get() == crc32c::crc32c(unsealed.as_bytes())
         && raw.reserved.get() == 0
         && rest.iter().all(|byte| *byte == 0);
     let layout = Layout {
+        version: raw.version.get(),
         uuid: raw.uuid,
         block: raw.block.get(),
         band: raw.band.get(),
@@ -272,7 +295,7 @@ mod tests {
         assert_eq!(decode_header(&flipped, size), Err(NoHeader::Damaged), "a flipped bit makes it nobody else's");
         assert_eq!(decode_header(&[], size), Err(NoHeader::Foreign));
         let mut newer = page.clone();
-        newer[8] = 2;
+        newer[8] = 3;
         assert_eq!(decode_header(&newer, size), Err(NoHeader::Newer));
     }
 

@@ -10,7 +10,8 @@
 //! The kernel writes it to the disk whenever it likes, so after a reboot it is not believed.
 //!
 //! **A flush costs one flush of the disk.** What has to outlive the power is in snapshots and a log: a flush writes one batch
-//! of the bands that changed, and syncs. So the batch may become durable before the bytes that it speaks of: each record
+//! of the bands that changed, and syncs. **It carries small writes**, which wait for it in memory and in the live part ([`staging`]):
+//! so a small write and its flush are one write and one flush of the disk. Of longer ones, which go to their bands, the batch may become durable before the bytes that it speaks of: each record
 //! carries the checksum of the bytes since the last flush, and where they are not there after a power loss, the band is cut
 //! to what was durable before. That is checked for the last batch only (one follows only after the flush of the one before
 //! has ended), and of at most [`CHECKED_BYTES`]: where more was written, the disk is synced first.
@@ -32,6 +33,7 @@ mod journal;
 mod layout;
 mod recover;
 mod sequential;
+mod staging;
 mod stats;
 mod table;
 
@@ -46,6 +48,7 @@ use crate::kernel::Access;
 use crate::{AlignedBuf, Error, Fault, Geometry, Identity, Result, ZoneId, ZoneState};
 use journal::Journal;
 use layout::{COPY_AT, PAGE};
+use staging::{Piece, Staging};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -88,6 +91,7 @@ pub struct Banded {
     journal: Option<Mutex<Journal>>,
     /// Bands with bytes that the table does not speak of.
     dirty: Mutex<BTreeSet<u32>>,
+    staging: Mutex<Staging>,
     /// The caller wants the cache; `false` makes every write durable before it returns.
     cache: AtomicBool,
     counters: Counters,
@@ -100,6 +104,8 @@ struct Slot {
     side: Mutex<Side>,
     /// Held for reading while bytes are read, for writing while a reset makes them nobody's.
     bytes: RwLock<()>,
+    /// Held while what waits in memory is written into the band.
+    home: Mutex<()>,
 }
 
 /// What is known of a band now.
@@ -113,6 +119,8 @@ struct Side {
     told: u64,
     /// Checksum of the blocks since.
     sum: u32,
+    /// What is not in the band yet, in order: its end, and where the drive was opened to look, any part of it.
+    ahead: Vec<Piece>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -219,6 +227,7 @@ impl Banded {
                         *word = live;
                     }
                 }
+                found.take_staged(base.as_ref(), &layout).map_err(fail)?;
             }
             None => {
                 let cut = found.lose_power(base.as_ref(), &layout).map_err(fail)?;
@@ -226,11 +235,13 @@ impl Banded {
                 found.epoch += 1;
             }
         }
+        found.keep_pieces_of_now(&layout);
         let live = base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE).unwrap_or_default();
         let counters = Counters::decode(live.get(layout.live_len()..).unwrap_or_default(), &layout.uuid);
-        let mut journal = None;
+        let (mut journal, mut staging) = (None, Staging::default());
         if access == Access::Write {
             // What a dead process left unflushed is durable from here on; then the table can speak of it.
+            staging::bring_home(base.as_ref(), &layout, &std::mem::take(&mut found.pieces)).map_err(fail)?;
             base.sync().map_err(fail)?;
             if repair {
                 for at in [COPY_AT, 0] {
@@ -240,19 +251,28 @@ impl Banded {
             }
             let from = (found.generation, found.sequence, found.epoch);
             let started = Journal::start(base.as_ref(), &layout, from, found.words.clone()).map_err(fail)?;
-            start_live(base.as_ref(), &layout, (found.epoch, started.sequence()), &found.words).map_err(fail)?;
+            let number = (found.epoch, started.sequence());
+            staging = start_live(base.as_ref(), &layout, number, &found.words).map_err(fail)?;
             journal = Some(Mutex::new(started));
             base.put(&counters.encode(&layout.uuid), layout.counters_at()).map_err(fail)?;
+        }
+        let slots: Vec<Slot> =
+            found.words.iter().enumerate().map(|(band, word)| Slot::new(&layout, band as u32, *word)).collect();
+        for piece in found.pieces {
+            if let Some(slot) = slots.get(piece.band as usize) {
+                lock(&slot.side).ahead.push(piece);
+            }
         }
         Ok(Banded {
             identity: identity(base.facts(), &layout, found.epoch),
             geometry: geometry(base.facts(), &layout),
-            slots: found.words.iter().enumerate().map(|(band, word)| Slot::new(&layout, band as u32, *word)).collect(),
+            slots,
             base,
             layout,
             access,
             journal,
             dirty: Mutex::new(BTreeSet::new()),
+            staging: Mutex::new(staging),
             cache: AtomicBool::new(true),
             counters,
             flushes: AtomicU64::new(0),
@@ -302,21 +322,29 @@ impl Banded {
 }
 
 /// Fills the live part; only its header, which comes last, makes it count.
-fn start_live(base: &dyn Base, layout: &Layout, (epoch, sequence): (u64, u64), words: &[Word]) -> Result<(), Fault> {
+fn start_live(
+    base: &dyn Base,
+    layout: &Layout,
+    (epoch, sequence): (u64, u64),
+    words: &[Word],
+) -> Result<Staging, Fault> {
     base.start_live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE)?;
     let words = words.iter().enumerate();
     let bytes: Vec<u8> = words.flat_map(|(band, word)| table::encode_live(layout, band as u32, *word)).collect();
     base.put(&bytes, layout.live_word_at(0))?;
+    let staging = Staging::start(base, layout, epoch, sequence)?;
     base.put(&table::encode_live_mark(layout, sequence), layout.live_mark_at())?;
-    base.put(&table::encode_live_head(layout, &base.facts().boot, epoch), layout.live_at())
+    base.put(&table::encode_live_head(layout, &base.facts().boot, epoch), layout.live_at())?;
+    Ok(staging)
 }
 
 impl Slot {
     fn new(layout: &Layout, band: u32, word: Word) -> Slot {
         let sum = table::seed(layout, band, word.life, word.written);
         Slot {
-            side: Mutex::new(Side { word, claimed: false, in_place: 0, told: word.written, sum }),
+            side: Mutex::new(Side { word, claimed: false, in_place: 0, told: word.written, sum, ahead: Vec::new() }),
             bytes: RwLock::new(()),
+            home: Mutex::new(()),
         }
     }
 }

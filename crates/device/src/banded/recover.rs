@@ -7,7 +7,8 @@
 
 use super::base::Base;
 use super::layout::{COPY_AT, Layout, NoHeader, PAGE, decode_header};
-use super::table::{self, Record, Word};
+use super::staging::{self, Piece};
+use super::table::{self, Proof, Record, Word};
 use crate::{AlignedBuf, Fault};
 
 /// What a table says, believing that no power was lost.
@@ -19,6 +20,14 @@ pub(super) struct Found {
     pub(super) words: Vec<Word>,
     /// The records of the last batch: nothing confirms that their bytes are on the disk.
     last: Vec<Record>,
+    /// Bytes that may be nowhere but in the log, in the order in which they were written.
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// A batch of the log, and what it carries.
+struct Batch {
+    records: Vec<Record>,
+    data: Vec<u8>,
 }
 
 fn damaged(what: &str) -> Fault {
@@ -71,17 +80,14 @@ pub(super) fn read_header(base: &dyn Base) -> Result<Result<(Layout, bool), NoHe
 }
 
 /// What the log of `generation` holds behind batch number `next`, batch by batch.
-fn read_log(base: &dyn Base, layout: &Layout, generation: u64, next: u64) -> Result<Vec<Vec<Record>>, Fault> {
+fn read_log(base: &dyn Base, layout: &Layout, generation: u64, next: u64) -> Result<Vec<Batch>, Fault> {
     let bytes = read_table(base, layout.log_at(generation), layout.log_len() as usize)?;
-    let slot = |slot: &[u8]| {
-        let copies = slot.chunks(PAGE).filter_map(|block| table::decode_log(layout, block));
-        copies.into_iter().find(|(place, _)| place.generation == generation)
-    };
-    let mut batches: Vec<Vec<Record>> = Vec::new();
-    let mut part: Vec<Record> = Vec::new();
+    let (mut batches, mut part) = (Vec::new(), Batch { records: Vec::new(), data: Vec::new() });
     let (mut sequence, mut index, mut ended) = (next, 0, false);
-    for found in bytes.chunks(2 * PAGE).map(slot) {
-        let Some((place, records)) = found else {
+    for slot in bytes.chunks(2 * PAGE) {
+        let mut copies = slot.chunks(PAGE).filter_map(|block| table::decode_log(layout, block));
+        let found = copies.find(|block| block.place.generation == generation);
+        let Some(table::LogBlock { place, records, rest }) = found else {
             ended = true;
             continue;
         };
@@ -93,11 +99,15 @@ fn read_log(base: &dyn Base, layout: &Layout, generation: u64, next: u64) -> Res
             ended = true;
             continue;
         }
-        let records = records.ok_or_else(|| damaged("a record of the band table"))?;
-        part.extend(records);
+        part.records.extend(records.ok_or_else(|| damaged("a record of the band table"))?);
+        part.data.extend_from_slice(rest);
         index += 1;
         if index == place.count {
-            batches.push(std::mem::take(&mut part));
+            let carried: u64 = part.records.iter().map(|record| record.carried(layout.block)).sum();
+            if carried > part.data.len() as u64 {
+                return Err(damaged("a record of the band table"));
+            }
+            batches.push(std::mem::replace(&mut part, Batch { records: Vec::new(), data: Vec::new() }));
             (sequence, index) = (sequence + 1, 0);
         }
     }
@@ -114,8 +124,14 @@ pub(super) fn read(base: &dyn Base, layout: &Layout) -> Result<Found, Fault> {
     }
     let newest = snapshots.into_iter().max_by_key(|(place, _)| place.generation);
     let (place, words) = newest.ok_or_else(|| damaged("the band table (both of its snapshots)"))?;
-    let mut found =
-        Found { generation: place.generation, sequence: place.sequence, epoch: place.epoch, words, last: Vec::new() };
+    let mut found = Found {
+        generation: place.generation,
+        sequence: place.sequence,
+        epoch: place.epoch,
+        words,
+        last: Vec::new(),
+        pieces: Vec::new(),
+    };
     for generation in [place.generation, place.generation + 1] {
         let batches = read_log(base, layout, generation, found.sequence)?;
         if !batches.is_empty() {
@@ -123,26 +139,58 @@ pub(super) fn read(base: &dyn Base, layout: &Layout) -> Result<Found, Fault> {
         }
         for batch in batches {
             found.sequence += 1;
-            for record in &batch {
-                if let Some(word) = found.words.get_mut(record.band as usize) {
-                    *word = record.word;
-                }
-            }
-            found.last = batch;
+            found.take(layout, batch);
         }
     }
     Ok(found)
 }
 
 impl Found {
+    /// What a batch changes.
+    fn take(&mut self, layout: &Layout, batch: Batch) {
+        let mut data = batch.data.as_slice();
+        for record in &batch.records {
+            if let Some(word) = self.words.get_mut(record.band as usize) {
+                *word = record.word;
+            }
+            match record.proof {
+                // It may be set in place from here on, and what stood there before is no longer what is to be there.
+                Proof::Durable => self.pieces.retain(|piece| piece.band != record.band),
+                Proof::Sum(_) => {}
+                Proof::Carried => {
+                    let (bytes, rest) = data.split_at(record.carried(layout.block) as usize);
+                    data = rest;
+                    if !bytes.is_empty() {
+                        let (band, life, from) = (record.band, record.word.life, record.from);
+                        self.pieces.push(Piece { band, life, from, bytes: bytes.into() });
+                    }
+                }
+            }
+        }
+        self.last = batch.records;
+    }
+
+    /// Leaves those pieces, in the order of places, that are a part of what the bands are now. Those that overlap say the same.
+    pub(super) fn keep_pieces_of_now(&mut self, layout: &Layout) {
+        let words = &self.words;
+        self.pieces.retain(|piece| words.get(piece.band as usize).is_some_and(|word| piece.is_of(word, layout)));
+        self.pieces.sort_by_key(|piece| (piece.band, piece.from));
+    }
+
+    /// Adds what a dead process had not flushed.
+    pub(super) fn take_staged(&mut self, base: &dyn Base, layout: &Layout) -> Result<(), Fault> {
+        self.pieces.extend(staging::left_behind(base, layout, self.epoch)?);
+        Ok(())
+    }
+
     /// Lets a power loss happen to what the table says: what was not confirmed is checked, and cut where it is not there.
     /// Returns how many bands lost something that the table spoke of.
     pub(super) fn lose_power(&mut self, base: &dyn Base, layout: &Layout) -> Result<usize, Fault> {
         let mut cut = 0;
         for record in &self.last {
-            let is_there = match record.sum {
-                None => true,
-                Some(sum) => sum_of(base, layout, record)? == Some(sum),
+            let is_there = match record.proof {
+                Proof::Durable | Proof::Carried => true,
+                Proof::Sum(sum) => sum_of(base, layout, record)? == Some(sum),
             };
             if let (false, Some(word)) = (is_there, self.words.get_mut(record.band as usize)) {
                 *word = word.cut(record.from, layout.capacity());

@@ -15,10 +15,14 @@ const LIVE: [u8; 8] = *b"IMBXBLIV";
 const HEAD: usize = size_of::<Head>();
 /// Bands of one block of a snapshot.
 pub(super) const ENTRIES_PER_BLOCK: usize = (PAGE - HEAD) / size_of::<RawEntry>();
+/// Bytes of a batch that one block of the log has room for: records, then what they carry.
+pub(super) const PAYLOAD: usize = PAGE - HEAD;
 /// Records of one block of the log.
-pub(super) const RECORDS_PER_BLOCK: usize = (PAGE - HEAD) / size_of::<RawRecord>();
+pub(super) const RECORDS_PER_BLOCK: usize = PAYLOAD / size_of::<RawRecord>();
 /// The record's bytes must be checked after a power loss.
 const CHECKED: u32 = 1;
+/// The record's bytes are in the batch, behind its records.
+const CARRIED: u32 = 2;
 
 /// What is known of a band. Counts are blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +114,8 @@ struct RawRecord {
 }
 
 const _: () = assert!(HEAD == 64 && size_of::<RawEntry>() == 16 && size_of::<RawRecord>() == 32);
+// No record is cut by the end of a block.
+const _: () = assert!(PAYLOAD.is_multiple_of(size_of::<RawRecord>()));
 
 /// Which block of which table this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +135,25 @@ pub(super) struct Record {
     pub(super) word: Word,
     /// Blocks that were durable before.
     pub(super) from: u64,
-    /// Checksum over the blocks from `from` to the word's `written`, which were not yet durable when this was written;
-    /// `None`: they were.
-    pub(super) sum: Option<u32>,
+    pub(super) proof: Proof,
+}
+
+/// Why a power loss leaves the blocks from a record's `from` to its word's `written`, once its batch is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// They, and all before them, stood in the band and were durable before the record was written.
+    Durable,
+    /// They stand in the band if this is their checksum. Those before may be what earlier records carry.
+    Sum(u32),
+    /// The batch carries them. So may earlier ones those before.
+    Carried,
+}
+
+impl Record {
+    /// Bytes that the batch carries for it.
+    pub(super) fn carried(&self, block: u32) -> u64 {
+        if self.proof == Proof::Carried { (self.word.written - self.from) * u64::from(block) } else { 0 }
+    }
 }
 
 /// Where the checksum of a record's blocks begins.
@@ -149,11 +171,11 @@ fn seal(uuid: &[u8; 16], block: &mut [u8]) {
     }
 }
 
-fn encode(magic: [u8; 8], uuid: &[u8; 16], place: Place, items: &[impl IntoBytes + Immutable]) -> Vec<u8> {
+fn encode(magic: [u8; 8], uuid: &[u8; 16], place: Place, used: usize, payload: &[u8]) -> Vec<u8> {
     let head = Head {
         magic,
         crc: 0.into(),
-        used: (items.len() as u32).into(),
+        used: (used as u32).into(),
         generation: place.generation.into(),
         sequence: place.sequence.into(),
         index: place.index.into(),
@@ -163,14 +185,18 @@ fn encode(magic: [u8; 8], uuid: &[u8; 16], place: Place, items: &[impl IntoBytes
     };
     let mut block = Vec::with_capacity(PAGE);
     block.extend_from_slice(head.as_bytes());
-    items.iter().for_each(|item| block.extend_from_slice(item.as_bytes()));
+    block.extend_from_slice(payload);
     block.resize(PAGE, 0);
     seal(uuid, &mut block);
     block
 }
 
-/// Head and items of a block of ours; `None` for everything else.
-fn decode<T: FromBytes + Immutable + Copy>(magic: [u8; 8], uuid: &[u8; 16], block: &[u8]) -> Option<(Place, Vec<T>)> {
+/// Head, items and what is behind them of a block of ours; `None` for everything else.
+fn decode<'a, T: FromBytes + Immutable + Copy>(
+    magic: [u8; 8],
+    uuid: &[u8; 16],
+    block: &'a [u8],
+) -> Option<(Place, Vec<T>, &'a [u8])> {
     let (head, rest) = Head::read_from_prefix(block).ok()?;
     if head.magic != magic || block.len() != PAGE {
         return None;
@@ -188,10 +214,9 @@ fn decode<T: FromBytes + Immutable + Copy>(magic: [u8; 8], uuid: &[u8; 16], bloc
         epoch: head.epoch.get(),
     };
     let used = head.used.get() as usize;
-    let end = used.checked_mul(size_of::<T>())?;
-    let items =
-        rest.get(..end)?.chunks_exact(size_of::<T>()).filter_map(|item| T::read_from_bytes(item).ok()).collect();
-    (place.index < place.count).then_some((place, items))
+    let (items, rest) = rest.split_at_checked(used.checked_mul(size_of::<T>())?)?;
+    let items = items.chunks_exact(size_of::<T>()).filter_map(|item| T::read_from_bytes(item).ok()).collect();
+    (place.index < place.count).then_some((place, items, rest))
 }
 
 /// The blocks of a snapshot, one behind the other.
@@ -204,7 +229,7 @@ pub(super) fn encode_snapshot(layout: &Layout, generation: u64, sequence: u64, e
             .map(|word| RawEntry { word: word.pack().into(), life: word.life.into(), reserved: 0.into() })
             .collect();
         let place = Place { generation, sequence, index: index as u32, count, epoch };
-        bytes.extend_from_slice(&encode(SNAPSHOT, &layout.uuid, place, &entries));
+        bytes.extend_from_slice(&encode(SNAPSHOT, &layout.uuid, place, entries.len(), entries.as_bytes()));
     }
     bytes
 }
@@ -214,7 +239,7 @@ pub(super) fn decode_snapshot(layout: &Layout, bytes: &[u8]) -> Option<(Place, V
     let mut words = Vec::with_capacity(layout.bands as usize);
     let mut first = None;
     for (index, block) in bytes.chunks(PAGE).enumerate() {
-        let (place, entries) = decode::<RawEntry>(SNAPSHOT, &layout.uuid, block)?;
+        let (place, entries, _) = decode::<RawEntry>(SNAPSHOT, &layout.uuid, block)?;
         let all = *first.get_or_insert(place);
         if place != (Place { index: index as u32, ..all }) || place.count as usize != layout.snapshot_blocks() {
             return None;
@@ -227,44 +252,65 @@ pub(super) fn decode_snapshot(layout: &Layout, bytes: &[u8]) -> Option<(Place, V
     (words.len() == layout.bands as usize).then_some((place, words))
 }
 
-/// The blocks of a batch, one behind the other; `sequence` and `generation` from `place`. An empty batch has one block.
-pub(super) fn encode_batch(layout: &Layout, place: Place, records: &[Record]) -> Vec<Vec<u8>> {
-    let raw: Vec<RawRecord> = records
-        .iter()
-        .map(|record| RawRecord {
+/// The blocks of a batch, one behind the other; `sequence` and `generation` from `place`. `data`: what the records carry, in their
+/// order. An empty batch has one block.
+pub(super) fn encode_batch(layout: &Layout, place: Place, records: &[Record], data: &[u8]) -> Vec<Vec<u8>> {
+    let raw = |record: &Record| {
+        let (sum, flags) = match record.proof {
+            Proof::Durable => (0, 0),
+            Proof::Sum(sum) => (sum, CHECKED),
+            Proof::Carried => (0, CARRIED),
+        };
+        RawRecord {
             band: record.band.into(),
             life: record.word.life.into(),
             word: record.word.pack().into(),
             from: record.from.into(),
-            sum: record.sum.unwrap_or(0).into(),
-            flags: if record.sum.is_some() { CHECKED } else { 0 }.into(),
-        })
-        .collect();
-    let count = batch_blocks(records.len()) as u32;
-    let part = |index: u32| {
-        let from = (index as usize * RECORDS_PER_BLOCK).min(raw.len());
-        &raw[from..(from + RECORDS_PER_BLOCK).min(raw.len())]
+            sum: sum.into(),
+            flags: flags.into(),
+        }
     };
-    (0..count).map(|index| encode(LOG, &layout.uuid, Place { index, count, ..place }, part(index))).collect()
+    let mut payload = Vec::with_capacity(size_of_val(records) + data.len());
+    records.iter().for_each(|record| payload.extend_from_slice(raw(record).as_bytes()));
+    payload.extend_from_slice(data);
+    let count = batch_blocks(records.len(), data.len()) as u32;
+    let mut parts = payload.chunks(PAYLOAD);
+    let block = |index: u32| {
+        let used = records.len().saturating_sub(index as usize * RECORDS_PER_BLOCK).min(RECORDS_PER_BLOCK);
+        encode(LOG, &layout.uuid, Place { index, count, ..place }, used, parts.next().unwrap_or_default())
+    };
+    (0..count).map(block).collect()
 }
 
-/// Blocks of a batch of so many records.
-pub(super) fn batch_blocks(records: usize) -> usize {
-    records.div_ceil(RECORDS_PER_BLOCK).max(1)
+/// Blocks of a batch of so many records, which carry so many bytes.
+pub(super) fn batch_blocks(records: usize, carried: usize) -> usize {
+    (records * size_of::<RawRecord>() + carried).div_ceil(PAYLOAD).max(1)
 }
 
-/// A block of the log. `Some(None)` where the checksum is right and the content is not.
-pub(super) fn decode_log(layout: &Layout, block: &[u8]) -> Option<(Place, Option<Vec<Record>>)> {
-    let (place, raw) = decode::<RawRecord>(LOG, &layout.uuid, block)?;
+/// A block of the log. Without `records` the checksum is right and the content is not.
+pub(super) struct LogBlock<'a> {
+    pub(super) place: Place,
+    pub(super) records: Option<Vec<Record>>,
+    /// What is behind the records: a part of what the batch carries, or zeros.
+    pub(super) rest: &'a [u8],
+}
+
+/// What `block` is, if it is one of the log.
+pub(super) fn decode_log<'a>(layout: &Layout, block: &'a [u8]) -> Option<LogBlock<'a>> {
+    let (place, raw, rest) = decode::<RawRecord>(LOG, &layout.uuid, block)?;
     let record = |raw: &RawRecord| {
         let band = raw.band.get();
         let word = Word::unpack(raw.word.get(), raw.life.get(), band, layout)?;
-        let sum = (raw.flags.get() == CHECKED).then_some(raw.sum.get());
-        let sound =
-            word.state != ZoneState::Conventional && raw.from.get() <= word.written && raw.flags.get() <= CHECKED;
-        sound.then_some(Record { band, word, from: raw.from.get(), sum })
+        let proof = match raw.flags.get() {
+            0 => Proof::Durable,
+            CHECKED => Proof::Sum(raw.sum.get()),
+            CARRIED if layout.half() > 0 => Proof::Carried,
+            _ => return None,
+        };
+        let sound = word.state != ZoneState::Conventional && raw.from.get() <= word.written;
+        sound.then_some(Record { band, word, from: raw.from.get(), proof })
     };
-    Some((place, raw.iter().map(record).collect()))
+    Some(LogBlock { place, records: raw.iter().map(record).collect(), rest })
 }
 
 /// A band's live word.
@@ -346,13 +392,27 @@ mod tests {
         assert!(decode_snapshot(&Layout { uuid: [1; 16], ..layout }, &bytes).is_none(), "another table's");
 
         let records: Vec<Record> = (2..400)
-            .map(|band| Record { band, word: words[band as usize], from: 0, sum: (band % 2 == 0).then_some(band) })
+            .map(|band| {
+                let proof = [Proof::Durable, Proof::Sum(band), Proof::Carried][band as usize % 3];
+                Record { band, word: words[band as usize], from: 0, proof }
+            })
             .collect();
-        let blocks = encode_batch(&layout, Place { index: 0, ..place }, &records);
-        assert_eq!(blocks.len(), 4);
-        let read: Vec<Record> =
-            blocks.iter().flat_map(|block| decode_log(&layout, block).unwrap().1.unwrap()).collect();
+        let carried: u64 = records.iter().map(|record| record.carried(layout.block)).sum();
+        let data: Vec<u8> = (0..carried).map(|i| (i / 7) as u8).collect();
+        let blocks = encode_batch(&layout, Place { index: 0, ..place }, &records, &data);
+        assert_eq!(blocks.len(), batch_blocks(records.len(), data.len()));
+        let (mut read, mut behind) = (Vec::new(), Vec::new());
+        for block in &blocks {
+            let block = decode_log(&layout, block).unwrap();
+            read.extend(block.records.unwrap());
+            behind.extend_from_slice(block.rest);
+        }
         assert_eq!(read, records);
+        assert!(data.len() > 1 << 20 && behind.starts_with(&data));
+        assert!(behind[data.len()..].iter().all(|byte| *byte == 0));
+        let older = Layout { version: 1, ..layout };
+        assert!(decode_log(&older, &blocks[0]).unwrap().records.is_none(), "version 1 carries nothing");
+        assert_eq!(encode_batch(&layout, place, &[], &[]).len(), 1);
         for bit in (0..8 * PAGE).step_by(7) {
             let mut bad = blocks[0].clone();
             bad[bit / 8] ^= 1 << (bit % 8);

@@ -4,6 +4,7 @@ use imbrex_device::Fault;
 use imbrex_device::banded::{Base, BaseFacts};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -39,14 +40,24 @@ const MOST_COMMANDS: usize = 10_000;
 
 /// What a test's disk tears writes into.
 const SECTOR: usize = 512;
+/// What the death of a process leaves whole of what it puts into the kernel's cache.
+const GRAIN: usize = 16;
 
 impl History {
-    /// The process dies before command number `cut`, or in the middle of it where `torn` says how many sectors of it went.
+    /// The process dies before command number `cut`, or in the middle of it where `torn` says how many sectors of a write went, or how many
+    /// times 16 bytes into the kernel's cache.
     pub fn process_crash(&self, size: usize, cut: usize, torn: Option<usize>) -> (Vec<u8>, History) {
         let mut kept = History { ops: self.ops[..cut].to_vec() };
-        if let (Some(sectors), Some(Op::Write { at, bytes })) = (torn, self.ops.get(cut)) {
-            let n = (sectors * SECTOR).min(bytes.len());
-            kept.ops.push(Op::Write { at: *at, bytes: bytes[..n].into() });
+        match (torn, self.ops.get(cut)) {
+            (Some(sectors), Some(Op::Write { at, bytes })) => {
+                let n = (sectors * SECTOR).min(bytes.len());
+                kept.ops.push(Op::Write { at: *at, bytes: bytes[..n].into() });
+            }
+            (Some(grains), Some(Op::Put { at, bytes })) => {
+                let n = (grains * GRAIN).min(bytes.len());
+                kept.ops.push(Op::Put { at: *at, bytes: bytes[..n].into() });
+            }
+            _ => {}
         }
         (kept.bytes(size), kept)
     }
@@ -105,7 +116,14 @@ pub struct Recorder {
     /// Syncs fail.
     pub failing: AtomicBool,
     dead: AtomicBool,
+    /// What to do before the next write from an address on.
+    before: Mutex<Option<(usize, Meanwhile)>>,
+    /// Writes that are in flight.
+    writing: Mutex<Vec<Range<usize>>>,
 }
+
+/// What somebody else does meanwhile.
+pub type Meanwhile = Box<dyn FnOnce() + Send>;
 
 impl Recorder {
     /// A disk with that past, under boot number `boot`.
@@ -120,7 +138,14 @@ impl Recorder {
             boot: [boot; 16],
         };
         let bytes = past.bytes(size);
-        Recorder { facts, inner: Mutex::new((bytes, past)), failing: false.into(), dead: false.into() }
+        Recorder {
+            facts,
+            inner: Mutex::new((bytes, past)),
+            failing: false.into(),
+            dead: false.into(),
+            before: Mutex::new(None),
+            writing: Mutex::default(),
+        }
     }
 
     /// A disk that holds `bytes`, all of them durable.
@@ -137,9 +162,25 @@ impl Recorder {
         self.inner.lock().unwrap().1.ops.len()
     }
 
+    pub fn before_a_write_from(&self, at: usize, what: Meanwhile) {
+        *self.before.lock().unwrap() = Some((at, what));
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.before.lock().unwrap().is_some()
+    }
+
     /// The process that has it is dead: whatever its drops still do comes too late.
     pub fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    fn keeps_apart(&self, at: u64, len: usize) -> Range<usize> {
+        let range = at as usize..at as usize + len;
+        let writing = self.writing.lock().unwrap();
+        let other = writing.iter().find(|other| other.start < range.end && range.start < other.end);
+        assert!(other.is_none(), "{range:?} beside a write of {other:?} that is in flight");
+        range
     }
 
     fn does(&self, op: Op) {
@@ -158,11 +199,20 @@ impl Base for Recorder {
         &self.facts
     }
     fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Fault> {
+        self.keeps_apart(at, buf.len());
         buf.copy_from_slice(&self.inner.lock().unwrap().0[at as usize..][..buf.len()]);
         Ok(())
     }
     fn write(&self, buf: &[u8], at: u64) -> Result<(), Fault> {
+        let meanwhile = self.before.lock().unwrap().take_if(|(from, _)| at as usize >= *from);
+        if let Some((_, meanwhile)) = meanwhile {
+            meanwhile();
+        }
+        let range = self.keeps_apart(at, buf.len());
+        self.writing.lock().unwrap().push(range.clone());
+        std::thread::yield_now();
         self.does(Op::Write { at: at as usize, bytes: buf.into() });
+        self.writing.lock().unwrap().retain(|other| *other != range);
         Ok(())
     }
     fn sync(&self) -> Result<(), Fault> {

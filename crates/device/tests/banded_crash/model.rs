@@ -103,29 +103,37 @@ impl Promise<'_> {
                 self.check_conventional(drive, zone.id.0)?;
                 continue;
             }
-            let id = zone.id.0;
-            let life = drive.resets(zone.id).ok_or("no such zone")?;
-            let all = self.zone(id);
-            let Some(range) = all.iter().find(|range| range.life == life) else {
-                return Err(format!("zone {id} is in life {life}, promised was {all:?}"));
-            };
-            let kept = held(drive, id, life, self.capacity)?;
-            let wp = zone.wp.ok_or("a sequential zone without a write pointer")? / BLOCK;
-            if kept < range.least || kept > range.most {
-                return Err(format!("zone {id} holds {kept} blocks, promised was {range:?}"));
-            }
-            let full = zone.state == ZoneState::Full;
-            let may_be_full = range.finished || range.finishing || kept == self.capacity;
-            let must_be_full = range.finished || kept == self.capacity;
-            if full && !may_be_full || !full && must_be_full {
-                return Err(format!("zone {id} is {} with {kept} blocks, promised was {range:?}", zone.state.name()));
-            }
-            if wp != if full { self.capacity } else { kept } {
-                return Err(format!("zone {id} holds {kept} blocks and its write pointer is {wp}"));
-            }
-            if self.power && zone.state.is_open() {
-                return Err(format!("zone {id} is open after a power loss"));
-            }
+            self.check_zone(drive, zone.id.0)?;
+        }
+        Ok(())
+    }
+
+    /// Compares one sequential zone.
+    pub fn check_zone(&self, drive: &Banded, id: u32) -> Result<(), String> {
+        let mut zone = [imbrex_device::Zone::EMPTY];
+        drive.report(ZoneId(id), &mut zone).map_err(|error| error.to_string())?;
+        let [zone] = zone;
+        let life = drive.resets(zone.id).ok_or("no such zone")?;
+        let all = self.zone(id);
+        let Some(range) = all.iter().find(|range| range.life == life) else {
+            return Err(format!("zone {id} is in life {life}, promised was {all:?}"));
+        };
+        let kept = held(drive, id, life, self.capacity)?;
+        let wp = zone.wp.ok_or("a sequential zone without a write pointer")? / BLOCK;
+        if kept < range.least || kept > range.most {
+            return Err(format!("zone {id} holds {kept} blocks, promised was {range:?}"));
+        }
+        let full = zone.state == ZoneState::Full;
+        let may_be_full = range.finished || range.finishing || kept == self.capacity;
+        let must_be_full = range.finished || kept == self.capacity;
+        if full && !may_be_full || !full && must_be_full {
+            return Err(format!("zone {id} is {} with {kept} blocks, promised was {range:?}", zone.state.name()));
+        }
+        if wp != if full { self.capacity } else { kept } {
+            return Err(format!("zone {id} holds {kept} blocks and its write pointer is {wp}"));
+        }
+        if self.power && zone.state.is_open() {
+            return Err(format!("zone {id} is open after a power loss"));
         }
         Ok(())
     }
