@@ -44,7 +44,7 @@ impl Drop for InPlace<'_> {
 }
 
 impl Side {
-    /// Whether the next batch carries what the last one did not speak of: all of it is not in the band yet.
+    /// Whether the next batch carries what the last one did not speak of: none of it is in the band yet.
     fn is_carried(&self) -> bool {
         self.ahead.first().is_some_and(|first| first.from <= self.told)
     }
@@ -116,17 +116,27 @@ impl Banded {
         let readable = if is_conventional(&word) { self.layout.band } else { word.written * block };
         let stored = readable.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (data, zeros) = buf.split_at_mut(stored);
-        // Of a band that is written, what is not in it is its end, which may be on its way there.
-        let end = ahead.first().filter(|_| self.access == Access::Write).map(|first| first.from * block);
-        let in_band = end.map_or(data.len(), |end| data.len().min(end.saturating_sub(offset) as usize));
-        if let Some(data) = data.get_mut(..in_band).filter(|data| !data.is_empty()) {
-            self.base.read(data, self.place(at))?;
-        }
         zeros.fill(0);
+        let mut read = |from: usize, to: usize| match data.get_mut(from..to) {
+            Some(data) if !data.is_empty() => {
+                self.base.read(data, self.place(at) + from as u64).map_err(|fault| match fault {
+                    Fault::Media { len } => Fault::Media { len: from as u64 + len },
+                    other => other,
+                })
+            }
+            _ => Ok(()),
+        };
+        // What is not in the band may be on its way there: nobody reads it there.
+        let mut done = 0;
+        let place = |block_at: u64| (block_at * block).saturating_sub(offset).min(stored as u64) as usize;
         for piece in &ahead {
-            let from = piece.from * block;
-            let (skip, to) = (offset.saturating_sub(from) as usize, from.saturating_sub(offset) as usize);
-            if let (Some(bytes), Some(data)) = (piece.bytes.get(skip..), data.get_mut(to..)) {
+            read(done, place(piece.from))?;
+            done = done.max(place(piece.end(&self.layout)));
+        }
+        read(done, stored)?;
+        for piece in &ahead {
+            let skip = offset.saturating_sub(piece.from * block) as usize;
+            if let (Some(bytes), Some(data)) = (piece.bytes.get(skip..), data.get_mut(place(piece.from)..)) {
                 data.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
             }
         }
@@ -159,6 +169,14 @@ impl Banded {
         let mut side = lock(&slot.side);
         let word = side.word;
         let all = word.state == ZoneState::Full && word.written == self.layout.capacity();
+        if all && !side.settled && !side.claimed {
+            // It is full by what was written to it: from here on nothing of that is checked, or on its way.
+            drop(side);
+            let (claim, _) = self.claim(zone, at, tag)?;
+            self.change(&claim, zone, Change::InPlace).map_err(|fault| self.fault(fault, zone, at))?;
+            drop(claim);
+            side = lock(&slot.side);
+        }
         if side.claimed || !all {
             drop(side);
             let what =
@@ -195,6 +213,7 @@ impl Banded {
         self.base.write(buf, self.place(at)).map_err(fail)?;
         let mut side = lock(&claim.0.side);
         self.set_word(zone, &mut side, new).map_err(fail)?;
+        side.settled = false;
         side.sum = crc32c::crc32c_append(side.sum, buf);
         drop(side);
         lock(&self.dirty).insert(zone.0);
@@ -209,21 +228,23 @@ impl Banded {
         let from = side.word.written;
         // Behind bytes that only a checksum vouches for it is one of them.
         let in_band = side.ahead.first().map_or(from, |first| first.from);
-        if !staging.takes(&self.layout, buf.len()) || in_band > side.told {
+        if !staging.takes(&self.layout, buf.len()) || in_band > side.told || side.stuck {
             return Ok(false);
         }
         let piece = Piece { band: zone.0, life: new.life, from, bytes: buf.into() };
-        staging.put(self.base.as_ref(), &self.layout, &piece)?;
-        self.set_word(zone, &mut side, new)?;
+        if !staging.put(self.base.as_ref(), &self.layout, &piece, || self.set_word(zone, &mut side, new))? {
+            return Ok(false);
+        }
         side.sum = crc32c::crc32c_append(side.sum, buf);
         side.ahead.push(piece);
+        side.settled = false;
         drop(side);
         lock(&self.dirty).insert(zone.0);
         Ok(true)
     }
 
-    /// Writes into a band what is not in it yet: all of it, or what batches carry, since who writes meanwhile counts on the rest. The
-    /// caller keeps resets away, and whoever wants all of it other writes, too.
+    /// Writes into a band what is not in it yet: all of it, or only what batches carry. The caller keeps resets away, and for all of
+    /// it writes, too: a small write that comes meanwhile is carried only if what no batch carries yet is still in memory before it.
     fn bring_home(&self, slot: &Slot, all: bool) -> Result<(), Fault> {
         // One at a time: nobody may write over a write that is in flight.
         let _home = lock(&slot.home);
@@ -232,24 +253,42 @@ impl Banded {
             side.ahead.iter().filter(|piece| all || piece.end(&self.layout) <= side.told).cloned().collect()
         };
         let Some(last) = pieces.last() else { return Ok(()) };
-        staging::bring_home(self.base.as_ref(), &self.layout, &pieces)?;
-        lock(&slot.side).ahead.retain(|piece| piece.from > last.from);
-        Ok(())
+        let done = staging::bring_home(self.base.as_ref(), &self.layout, &pieces);
+        let mut side = lock(&slot.side);
+        if let (Err(fault), false) = (&done, side.stuck) {
+            let (name, band) = (&self.identity.name, last.band);
+            tracing::warn!(
+                "{name}: zone {band} does not take what is in the log of the band table, which keeps it: {fault:?}"
+            );
+        }
+        side.stuck = done.is_err();
+        if done.is_ok() {
+            side.ahead.retain(|piece| piece.from > last.from);
+        }
+        done
     }
 
-    /// Brings home what is in no band yet, so that nothing is in the log alone, and begins a new one.
+    /// Brings home what is in no band yet, so that nothing is in the log alone, and begins a new one. What a band does not take goes
+    /// on in the new log.
     fn roll(&self, journal: &mut Journal) -> Result<(), Fault> {
+        let mut again = (Vec::new(), Vec::new());
         if journal.carries() {
             let bands = lock(&self.staging).bands.clone();
-            for slot in bands.iter().filter_map(|band| self.slots.get(*band as usize)) {
-                journal.tried(self.bring_home(slot, false))?;
+            for (band, slot) in bands.iter().filter_map(|band| Some((*band, self.slots.get(*band as usize)?))) {
+                if self.bring_home(slot, false).is_err()
+                    && let Some(word) = journal.word(band)
+                {
+                    let side = lock(&slot.side);
+                    let pieces = side.ahead.iter().filter(|piece| piece.is_of(&word, &self.layout));
+                    staging::carry_on(&self.layout, word, &pieces.cloned().collect::<Vec<_>>(), &mut again);
+                }
             }
             journal.sync(self.base.as_ref())?;
             let has_none =
                 |band: &u32| self.slots.get(*band as usize).is_none_or(|slot| lock(&slot.side).ahead.is_empty());
             lock(&self.staging).bands.retain(|band| !has_none(band));
         }
-        journal.roll(self.base.as_ref())
+        journal.roll(self.base.as_ref(), &again)
     }
 
     /// The record of a band as it is now, and what it carries; what is written from here on is for the next one.
@@ -390,7 +429,9 @@ impl Banded {
         let mut side = lock(&claim.0.side);
         if reset {
             side.ahead.clear();
+            (side.stuck, side.settled) = (false, false);
         }
+        side.settled |= what == Change::InPlace;
         side.told = record.word.written;
         side.sum = table::seed(&self.layout, zone.0, record.word.life, side.told);
         self.set_word(zone, &mut side, record.word)

@@ -20,7 +20,7 @@ const DATA_ALIGN: u64 = 1 << 20;
 const MOST_SLOTS: u64 = 1024;
 const LEAST_SLOTS: u64 = 16;
 /// Half of the staging area of a large disk, in bytes: small writes of all bands between two flushes.
-const HALF: usize = 128 << 10;
+const HALF: usize = 132 << 10;
 /// Bands of a disk at most; more would make a table that takes long to read.
 const MOST_BANDS: u64 = 1 << 24;
 
@@ -305,6 +305,9 @@ mod tests {
             let layout = Layout::plan(size, 4096, band, None).unwrap();
             assert!(layout.fits(size), "{layout:?}");
             assert!(layout.data_at - layout.table_end() < 1 << 20);
+            // All that one flush may carry, beside a record of each band, fits into a log.
+            let most = super::super::table::batch_blocks(layout.bands as usize, 2 * layout.half());
+            assert!(most <= layout.slots as usize && layout.half() >= PAGE, "{layout:?}");
             assert!(size - layout.start(layout.bands) < 2 * band, "{layout:?} wastes bands");
         }
         for (size, block, band, conventional) in

@@ -10,11 +10,12 @@
 //! The kernel writes it to the disk whenever it likes, so after a reboot it is not believed.
 //!
 //! **A flush costs one flush of the disk.** What has to outlive the power is in snapshots and a log: a flush writes one batch
-//! of the bands that changed, and syncs. **It carries small writes**, which wait for it in memory and in the live part ([`staging`]):
-//! so a small write and its flush are one write and one flush of the disk. Of longer ones, which go to their bands, the batch may become durable before the bytes that it speaks of: each record
-//! carries the checksum of the bytes since the last flush, and where they are not there after a power loss, the band is cut
-//! to what was durable before. That is checked for the last batch only (one follows only after the flush of the one before
-//! has ended), and of at most [`CHECKED_BYTES`]: where more was written, the disk is synced first.
+//! of the bands that changed, and syncs. **It carries small writes**, which wait for it in memory and in the live part
+//! ([`staging`]): so a small write and its flush are one write and one flush of the disk. Longer ones go to their bands, and the
+//! batch may become durable before the bytes that it speaks of: each record carries the checksum of the bytes since the last
+//! flush, and where they are not there after a power loss, the band is cut to what was durable before. That is checked for the
+//! last batch only (one follows only after the flush of the one before has ended), and of at most [`CHECKED_BYTES`]: where more
+//! was written, the disk is synced first.
 //!
 //! **A reset is a batch with a new life, synced before it is acknowledged**; so it never comes undone, and the record of an
 //! earlier life never gives old bytes a meaning. Reads above the write pointer are zeros that the disk is not asked for.
@@ -53,7 +54,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use table::Word;
+use table::{Proof, Record, Word};
 
 /// Bytes of unflushed bands that one flush leaves to checksums; with more it syncs twice. An open after a power loss reads
 /// so many bytes at most to check them.
@@ -119,8 +120,12 @@ struct Side {
     told: u64,
     /// Checksum of the blocks since.
     sum: u32,
-    /// What is not in the band yet, in order: its end, and where the drive was opened to look, any part of it.
+    /// What is not in the band yet, in order: its end, and where the drive was opened to look or the band does not take it, any part.
     ahead: Vec<Piece>,
+    /// The disk did not take that.
+    stuck: bool,
+    /// What is written in place stays: nothing of what was written before is to be checked, or on its way.
+    settled: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -168,7 +173,8 @@ impl Banded {
             at += n as u64;
         }
         let word = |band| if band < layout.conventional { Word::CONVENTIONAL } else { Word::empty(0) };
-        Journal::start(base, &layout, (0, 1, 1), (0..layout.bands).map(word).collect()).map_err(fail)?;
+        Journal::start(base, &layout, (0, 1, 1), (0..layout.bands).map(word).collect(), &Default::default())
+            .map_err(fail)?;
         base.discard(layout.data_at, u64::from(layout.bands) * layout.band);
         // Conventional bands hold what the disk held there; nobody shall take that for a label or a file system.
         let mut seen = AlignedBuf::zeroed(zeros.len());
@@ -218,16 +224,20 @@ impl Banded {
                 ),
             ));
         }
+        // Before the table: what its owner moves from here into the log, or home, is found there then. It is not needed after a power
+        // loss, which may have torn it.
+        let live = base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE).unwrap_or_default();
         let mut found = recover::read(base.as_ref(), &layout).map_err(fail)?;
-        match recover::live_words(base.as_ref(), &layout, &found).map_err(fail)? {
-            Some(live) => {
-                for (word, live) in found.words.iter_mut().zip(live) {
+        let told = found.words.clone();
+        match recover::live_words(&live, &layout, &base.facts().boot, &found) {
+            Some(words) => {
+                for (word, live) in found.words.iter_mut().zip(words) {
                     // A reset that was durable and not yet acknowledged may be ahead of its live word.
                     if live.life >= word.life {
                         *word = live;
                     }
                 }
-                found.take_staged(base.as_ref(), &layout).map_err(fail)?;
+                found.take_staged(&live, &layout);
             }
             None => {
                 let cut = found.lose_power(base.as_ref(), &layout).map_err(fail)?;
@@ -236,12 +246,11 @@ impl Banded {
             }
         }
         found.keep_pieces_of_now(&layout);
-        let live = base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE).unwrap_or_default();
         let counters = Counters::decode(live.get(layout.live_len()..).unwrap_or_default(), &layout.uuid);
         let (mut journal, mut staging) = (None, Staging::default());
         if access == Access::Write {
             // What a dead process left unflushed is durable from here on; then the table can speak of it.
-            staging::bring_home(base.as_ref(), &layout, &std::mem::take(&mut found.pieces)).map_err(fail)?;
+            let again = bring_home(base.as_ref(), &layout, &mut found, &told);
             base.sync().map_err(fail)?;
             if repair {
                 for at in [COPY_AT, 0] {
@@ -250,7 +259,7 @@ impl Banded {
                 }
             }
             let from = (found.generation, found.sequence, found.epoch);
-            let started = Journal::start(base.as_ref(), &layout, from, found.words.clone()).map_err(fail)?;
+            let started = Journal::start(base.as_ref(), &layout, from, found.words.clone(), &again).map_err(fail)?;
             let number = (found.epoch, started.sequence());
             staging = start_live(base.as_ref(), &layout, number, &found.words).map_err(fail)?;
             journal = Some(Mutex::new(started));
@@ -260,7 +269,10 @@ impl Banded {
             found.words.iter().enumerate().map(|(band, word)| Slot::new(&layout, band as u32, *word)).collect();
         for piece in found.pieces {
             if let Some(slot) = slots.get(piece.band as usize) {
-                lock(&slot.side).ahead.push(piece);
+                staging.bands.insert(piece.band);
+                let mut side = lock(&slot.side);
+                side.ahead.push(piece);
+                (side.stuck, side.settled) = (true, false);
             }
         }
         Ok(Banded {
@@ -321,6 +333,31 @@ impl Banded {
     }
 }
 
+/// Writes into their bands what is not there yet, and leaves in `found` what these do not take: the log is to go on with it, behind
+/// records of the words that it did not say.
+fn bring_home(base: &dyn Base, layout: &Layout, found: &mut recover::Found, told: &[Word]) -> (Vec<Record>, Vec<u8>) {
+    let (mut again, mut stuck) = ((Vec::new(), Vec::new()), Vec::new());
+    for pieces in std::mem::take(&mut found.pieces).chunk_by(|a, b| a.band == b.band) {
+        if let Err(fault) = staging::bring_home(base, layout, pieces) {
+            tracing::warn!("{}: {fault:?}: the log keeps what belongs to a band", base.facts().name);
+            stuck.extend_from_slice(pieces);
+        }
+    }
+    if stuck.is_empty() {
+        return again;
+    }
+    for (band, (word, _)) in found.words.iter().zip(told).enumerate().filter(|(_, (word, told))| word != told) {
+        again.0.push(Record { band: band as u32, word: *word, from: word.written, proof: Proof::Durable });
+    }
+    for pieces in stuck.chunk_by(|a, b| a.band == b.band) {
+        if let Some(word) = pieces.first().and_then(|first| found.words.get(first.band as usize)) {
+            staging::carry_on(layout, *word, pieces, &mut again);
+        }
+    }
+    found.pieces = stuck;
+    again
+}
+
 /// Fills the live part; only its header, which comes last, makes it count.
 fn start_live(
     base: &dyn Base,
@@ -342,7 +379,16 @@ impl Slot {
     fn new(layout: &Layout, band: u32, word: Word) -> Slot {
         let sum = table::seed(layout, band, word.life, word.written);
         Slot {
-            side: Mutex::new(Side { word, claimed: false, in_place: 0, told: word.written, sum, ahead: Vec::new() }),
+            side: Mutex::new(Side {
+                word,
+                claimed: false,
+                in_place: 0,
+                told: word.written,
+                sum,
+                ahead: Vec::new(),
+                stuck: false,
+                settled: true,
+            }),
             bytes: RwLock::new(()),
             home: Mutex::new(()),
         }

@@ -10,6 +10,7 @@ use super::layout::{COPY_AT, Layout, NoHeader, PAGE, decode_header};
 use super::staging::{self, Piece};
 use super::table::{self, Proof, Record, Word};
 use crate::{AlignedBuf, Fault};
+use std::collections::HashMap;
 
 /// What a table says, believing that no power was lost.
 pub(super) struct Found {
@@ -22,6 +23,8 @@ pub(super) struct Found {
     last: Vec<Record>,
     /// Bytes that may be nowhere but in the log, in the order in which they were written.
     pub(super) pieces: Vec<Piece>,
+    /// How many of these stood before the last record that says of a band that all before it is there.
+    settled: HashMap<u32, usize>,
 }
 
 /// A batch of the log, and what it carries.
@@ -103,8 +106,9 @@ fn read_log(base: &dyn Base, layout: &Layout, generation: u64, next: u64) -> Res
         part.data.extend_from_slice(rest);
         index += 1;
         if index == place.count {
-            let carried: u64 = part.records.iter().map(|record| record.carried(layout.block)).sum();
-            if carried > part.data.len() as u64 {
+            let mut carried = part.records.iter().map(|record| record.carried(layout.block));
+            let all = carried.try_fold(0, u64::checked_add);
+            if all.is_none_or(|all| all > part.data.len() as u64) {
                 return Err(damaged("a record of the band table"));
             }
             batches.push(std::mem::replace(&mut part, Batch { records: Vec::new(), data: Vec::new() }));
@@ -131,6 +135,7 @@ pub(super) fn read(base: &dyn Base, layout: &Layout) -> Result<Found, Fault> {
         words,
         last: Vec::new(),
         pieces: Vec::new(),
+        settled: HashMap::new(),
     };
     for generation in [place.generation, place.generation + 1] {
         let batches = read_log(base, layout, generation, found.sequence)?;
@@ -155,7 +160,7 @@ impl Found {
             }
             match record.proof {
                 // It may be set in place from here on, and what stood there before is no longer what is to be there.
-                Proof::Durable => self.pieces.retain(|piece| piece.band != record.band),
+                Proof::Durable => drop(self.settled.insert(record.band, self.pieces.len())),
                 Proof::Sum(_) => {}
                 Proof::Carried => {
                     let (bytes, rest) = data.split_at(record.carried(layout.block) as usize);
@@ -172,15 +177,18 @@ impl Found {
 
     /// Leaves those pieces, in the order of places, that are a part of what the bands are now. Those that overlap say the same.
     pub(super) fn keep_pieces_of_now(&mut self, layout: &Layout) {
-        let words = &self.words;
-        self.pieces.retain(|piece| words.get(piece.band as usize).is_some_and(|word| piece.is_of(word, layout)));
+        let (words, settled, mut number) = (&self.words, &self.settled, 0);
+        self.pieces.retain(|piece| {
+            number += 1;
+            settled.get(&piece.band).is_none_or(|settled| number > *settled)
+                && words.get(piece.band as usize).is_some_and(|word| piece.is_of(word, layout))
+        });
         self.pieces.sort_by_key(|piece| (piece.band, piece.from));
     }
 
     /// Adds what a dead process had not flushed.
-    pub(super) fn take_staged(&mut self, base: &dyn Base, layout: &Layout) -> Result<(), Fault> {
-        self.pieces.extend(staging::left_behind(base, layout, self.epoch)?);
-        Ok(())
+    pub(super) fn take_staged(&mut self, live: &[u8], layout: &Layout) {
+        self.pieces.extend(staging::left_behind(live, layout, self.epoch));
     }
 
     /// Lets a power loss happen to what the table says: what was not confirmed is checked, and cut where it is not there.
@@ -224,22 +232,21 @@ fn sum_of(base: &dyn Base, layout: &Layout, record: &Record) -> Result<Option<u3
     Ok(Some(sum))
 }
 
-/// The live words, if they were written under this boot and epoch and are whole; `None` where the power may have been away. Nor are they
+/// The live words in the live part, if they were written under this boot and epoch and are whole; `None` where the power may have been away. Nor are they
 /// believed where the table has not come as far as they have: it was restored from a copy.
-pub(super) fn live_words(base: &dyn Base, layout: &Layout, found: &Found) -> Result<Option<Vec<Word>>, Fault> {
-    let bytes = base.live(&layout.uuid, layout.live_at(), layout.live_len())?;
-    let head = table::encode_live_head(layout, &base.facts().boot, found.epoch);
+pub(super) fn live_words(bytes: &[u8], layout: &Layout, boot: &[u8; 16], found: &Found) -> Option<Vec<Word>> {
+    let head = table::encode_live_head(layout, boot, found.epoch);
     if !bytes.starts_with(&head) {
-        return Ok(None);
+        return None;
     }
     let mark = (layout.live_mark_at() - layout.live_at()) as usize;
     let come = bytes.get(mark..mark + table::LIVE_MARK).and_then(|mark| table::decode_live_mark(layout, mark));
     if come.is_none_or(|come| found.sequence < come) {
-        return Ok(None);
+        return None;
     }
     let word = |band: u32| {
         let at = (layout.live_word_at(band) - layout.live_at()) as usize;
         table::decode_live(layout, band, bytes.get(at..at + super::layout::LIVE_WORD)?)
     };
-    Ok((0..layout.bands).map(word).collect())
+    (0..layout.bands).map(word).collect()
 }

@@ -8,7 +8,7 @@
 
 use super::base::Base;
 use super::layout::Layout;
-use super::table::Word;
+use super::table::{Proof, Record, Word};
 use crate::Fault;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub(super) struct Staging {
     /// The half that is written, and how far.
     half: usize,
     used: usize,
+    /// It could not be written once, and takes no more.
+    broken: bool,
     /// Bands that have pieces.
     pub(super) bands: BTreeSet<u32>,
 }
@@ -81,29 +83,25 @@ pub(super) struct Staging {
 impl Staging {
     /// With nothing in it, for a table whose next batch has this number; called before the live part counts.
     pub(super) fn start(base: &dyn Base, layout: &Layout, epoch: u64, sequence: u64) -> Result<Staging, Fault> {
-        let staging = Staging { epoch, turns: [sequence, 0], half: 0, used: 0, bands: BTreeSet::new() };
-        staging.put_turns(base, layout)?;
+        let staging = Staging { epoch, turns: [sequence, 0], half: 0, used: 0, broken: false, bands: BTreeSet::new() };
+        put_turns(base, layout, staging.turns)?;
         Ok(staging)
-    }
-
-    fn put_turns(&self, base: &dyn Base, layout: &Layout) -> Result<(), Fault> {
-        if layout.half() == 0 {
-            return Ok(());
-        }
-        let mut bytes = [0; 16];
-        for (bytes, turn) in bytes.chunks_mut(8).zip(self.turns) {
-            bytes.copy_from_slice(&turn.to_le_bytes());
-        }
-        base.put(&bytes, layout.staging_at())
     }
 
     /// Whether a write of so many bytes has room.
     pub(super) fn takes(&self, layout: &Layout, len: usize) -> bool {
-        len <= MOST_STAGED && self.used + ENTRY + len <= layout.half()
+        !self.broken && len <= MOST_STAGED && self.used + ENTRY + len <= layout.half()
     }
 
-    /// Puts a piece, for which there is room, where it outlives the process.
-    pub(super) fn put(&mut self, base: &dyn Base, layout: &Layout, piece: &Piece) -> Result<(), Fault> {
+    /// Puts a piece, for which there is room, where it outlives the process, once `counted` has made the band's word say so.
+    /// `false`: it cannot be put there, and goes to its band.
+    pub(super) fn put(
+        &mut self,
+        base: &dyn Base,
+        layout: &Layout,
+        piece: &Piece,
+        counted: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
         let mut raw = RawEntry {
             turn: self.turns[self.half].into(),
             band: piece.band.into(),
@@ -113,10 +111,21 @@ impl Staging {
             crc: 0.into(),
         };
         raw.crc = raw.sum(layout, self.epoch, &piece.bytes).into();
-        base.put(&[raw.as_bytes(), &piece.bytes].concat(), layout.half_at(self.half) + self.used as u64)?;
+        let at = layout.half_at(self.half) + self.used as u64;
+        if let Err(fault) = base.put(&[raw.as_bytes(), &piece.bytes].concat(), at) {
+            tracing::warn!("{}: {fault:?}: small writes go to their bands at once from here on", base.facts().name);
+            self.broken = true;
+            return Ok(false);
+        }
+        if let Err(fault) = counted() {
+            // Nor may it count later, behind other bytes that the caller writes there.
+            self.broken = true;
+            base.put(&[0; ENTRY], at)?;
+            return Err(fault);
+        }
         self.used += ENTRY + piece.bytes.len();
         self.bands.insert(piece.band);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether something is in it that no flush has begun to take.
@@ -130,32 +139,58 @@ impl Staging {
         if self.used == 0 {
             return Ok(false);
         }
-        self.half = 1 - self.half;
-        (self.turns[self.half], self.used) = (sequence, 0);
-        self.put_turns(base, layout)?;
+        let (half, mut turns) = (1 - self.half, self.turns);
+        turns[half] = sequence;
+        put_turns(base, layout, turns)?;
+        (self.half, self.turns, self.used) = (half, turns, 0);
         Ok(true)
     }
 
     /// After a flush, nothing in the half counts that is not written now.
     pub(super) fn forget_flushed(&mut self, base: &dyn Base, layout: &Layout) -> Result<(), Fault> {
-        match std::mem::take(&mut self.turns[1 - self.half]) {
-            0 => Ok(()),
-            _ => self.put_turns(base, layout),
+        let mut turns = self.turns;
+        turns[1 - self.half] = 0;
+        if turns != self.turns {
+            put_turns(base, layout, turns)?;
+            self.turns = turns;
         }
+        Ok(())
     }
 }
 
-/// What stands in the staging area under `epoch`: pieces of bands, or of what bands would have been.
-pub(super) fn left_behind(base: &dyn Base, layout: &Layout, epoch: u64) -> Result<Vec<Piece>, Fault> {
-    let mut pieces = Vec::new();
+fn put_turns(base: &dyn Base, layout: &Layout, turns: [u64; 2]) -> Result<(), Fault> {
     if layout.half() == 0 {
-        return Ok(pieces);
+        return Ok(());
     }
-    let live = base.live(&layout.uuid, layout.live_at(), layout.live_len())?;
+    let mut bytes = [0; 16];
+    for (bytes, turn) in bytes.chunks_mut(8).zip(turns) {
+        bytes.copy_from_slice(&turn.to_le_bytes());
+    }
+    base.put(&bytes, layout.staging_at())
+}
+
+/// Records and bytes for a log that carries these pieces of a band on, which has this word.
+pub(super) fn carry_on(layout: &Layout, word: Word, pieces: &[Piece], (records, carried): &mut (Vec<Record>, Vec<u8>)) {
+    let Some(band) = pieces.first().map(|piece| piece.band) else { return };
+    for piece in pieces {
+        let word = word.cut(piece.end(layout), layout.capacity());
+        records.push(Record { band, word, from: piece.from, proof: Proof::Carried });
+        carried.extend_from_slice(&piece.bytes);
+    }
+    records.push(Record { band, word, from: word.written, proof: Proof::Carried });
+}
+
+/// What stands in the staging area of the live part under `epoch`: pieces of bands, or of what bands would have been, in order.
+pub(super) fn left_behind(live: &[u8], layout: &Layout, epoch: u64) -> Vec<Piece> {
+    if layout.half() == 0 {
+        return Vec::new();
+    }
+    let mut halves = [const { (0, Vec::new()) }; 2];
     let at = |place: u64| (place - layout.live_at()) as usize;
     let turns = live.get(at(layout.staging_at())..).unwrap_or_default();
-    for (half, turn) in turns.chunks(8).take(2).enumerate() {
-        let turn = turn.first_chunk().map_or(0, |turn| u64::from_le_bytes(*turn));
+    for (half, (found, pieces)) in halves.iter_mut().enumerate() {
+        let turn = turns.get(half * 8..).and_then(<[u8]>::first_chunk).map_or(0, |turn| u64::from_le_bytes(*turn));
+        *found = turn;
         let mut rest = live.get(at(layout.half_at(half))..).unwrap_or_default();
         rest = rest.get(..layout.half()).unwrap_or_default();
         while let Ok((raw, behind)) = RawEntry::read_from_prefix(rest) {
@@ -171,7 +206,8 @@ pub(super) fn left_behind(base: &dyn Base, layout: &Layout, epoch: u64) -> Resul
             rest = next;
         }
     }
-    Ok(pieces)
+    halves.sort_by_key(|(turn, _)| *turn);
+    halves.into_iter().flat_map(|(_, pieces)| pieces).collect()
 }
 
 /// Writes pieces, sorted by place, into their bands; neighbours as one.

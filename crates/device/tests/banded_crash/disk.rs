@@ -69,12 +69,14 @@ impl History {
         disk
     }
 
-    /// The power fails before command number `cut` has ended. Of everything since the last sync `keep` says for each sector
-    /// of each command whether it is left; it is asked with the command's number.
+    /// The power fails before command number `cut` has ended. Of everything since the last sync, and of all that was put into the
+    /// kernel's cache, `keep` says for each sector of each command whether it is left; it is asked with the command's number.
     pub fn power_loss(&self, size: usize, cut: usize, mut keep: impl FnMut(usize) -> bool) -> Vec<u8> {
         let mut disk = vec![0; size];
         let synced = self.ops[..cut].iter().rposition(|op| matches!(op, Op::Sync)).map_or(0, |at| at + 1);
-        self.ops[..synced].iter().for_each(|op| apply(&mut disk, op, |_| true));
+        for (i, op) in self.ops[..synced].iter().enumerate() {
+            apply(&mut disk, op, |_| !matches!(op, Op::Put { .. }) || keep(i));
+        }
         let end = (cut + 1).min(self.ops.len());
         for (i, op) in self.ops[synced..end].iter().enumerate() {
             apply(&mut disk, op, |_| keep(synced + i));

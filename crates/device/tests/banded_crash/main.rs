@@ -2,6 +2,7 @@
 //! of the process and by the loss of the power, and recovery is cut again; what is left is compared with what was promised.
 
 mod disk;
+mod faults;
 mod model;
 
 use disk::{History, Recorder, fates};
@@ -320,6 +321,8 @@ fn threads_lose_nothing_of_each_other() {
                         perform(drive, command, 0).unwrap();
                         let mut all = imbrex_device::AlignedBuf::zeroed(BAND as usize);
                         drive.read_at(&mut all, u64::from(zone) * BAND, TAG).unwrap();
+                        let (life, n) = (drive.resets(ZoneId(zone)).unwrap(), (at * BLOCK) as usize);
+                        assert!(all.starts_with(&pattern(zone, life, 0, at)) && all[n..].iter().all(|byte| *byte == 0));
                         done.push(Done { command, began, acknowledged: base.commands() });
                     }
                     done
@@ -329,7 +332,9 @@ fn threads_lose_nothing_of_each_other() {
         });
         let history = base.history();
         base.die();
-        carried += kinds(&base, formatted).iter().filter(|kind| **kind == "sync").count();
+        // The flags of a batch's first record.
+        let carries = |op: &&disk::Op| matches!(op, disk::Op::Write { bytes, .. } if bytes.starts_with(b"IMBXBLOG") && bytes[92] == 2);
+        carried += history.ops[formatted..].iter().filter(carries).count();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for cut in (formatted..=history.ops.len()).filter(|cut| cut % 3 == 0) {
             let dead = Recorder::new(SIZE, history.process_crash(SIZE, cut, None).1, 1);
