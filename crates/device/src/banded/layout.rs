@@ -20,7 +20,7 @@ const DATA_ALIGN: u64 = 1 << 20;
 const MOST_SLOTS: u64 = 1024;
 const LEAST_SLOTS: u64 = 16;
 /// Half of the staging area of a large disk, in bytes: small writes of all bands between two flushes.
-const HALF: usize = 132 << 10;
+const HALF: usize = 200 << 10;
 /// Bands of a disk at most; more would make a table that takes long to read.
 const MOST_BANDS: u64 = 1 << 24;
 
