@@ -5,6 +5,7 @@ use crate::cursor::{At, Cursor};
 use crate::manifest::TableInfo;
 use crate::order::Order;
 use crate::piece::INGESTED;
+use crate::sync::{Mutex, lock};
 use crate::table::{Identity, Iter, Source, Table, Version};
 use imbrex_device::{AlignedBuf, Cause, Error, Result, Tag, ZoneId};
 use imbrex_zones::Tenant;
@@ -57,6 +58,8 @@ struct Pinned {
     zone: ZoneId,
     order: Arc<dyn Order>,
     open: OnceLock<Arc<Table>>,
+    /// Held by who opens it: others wait, and do not read the same from the drive.
+    opening: Mutex<()>,
     /// The opening has found that its bytes are not there.
     lost: Option<Error>,
 }
@@ -86,7 +89,7 @@ impl TableFile {
         let zone = ZoneId(info.zone);
         tenant.pin(zone);
         let (zones, cache, order) = (zones.clone(), cache.clone(), order.clone());
-        let pinned = Pinned { tenant, zones, cache, zone, order, open: OnceLock::new(), lost };
+        let pinned = Pinned { tenant, zones, cache, zone, order, open: OnceLock::new(), opening: Mutex::new(()), lost };
         Arc::new(TableFile { info, pinned: Arc::new(pinned) })
     }
 
@@ -108,6 +111,10 @@ impl TableFile {
         }
         if let Some(lost) = &self.pinned.lost {
             return Err(lost.clone());
+        }
+        let _opening = lock(&self.pinned.opening);
+        if let Some(table) = self.pinned.open.get() {
+            return Ok(table);
         }
         let TableInfo { id, life, len, .. } = self.info;
         let identity = Identity { table: id, life };
@@ -205,7 +212,7 @@ struct Ahead {
     len: u64,
     /// Bytes of a piece.
     stream: usize,
-    piece: crate::sync::Mutex<Piece>,
+    piece: Mutex<Piece>,
 }
 
 #[derive(Default)]

@@ -1,6 +1,9 @@
 //! Several callers at once, with the maintenance thread beside them.
 
 use crate::support::{Append, configs, formatted, options, value};
+use imbrex_device::Drive;
+use imbrex_emulator::time::Pace;
+use imbrex_emulator::{Config, Emulator, Overrides};
 use imbrex_kv::{Kv, Options};
 use imbrex_zones::{Exec, VolumeOptions};
 use std::sync::Arc;
@@ -13,6 +16,36 @@ fn threaded() -> Options {
 
 fn key(thread: u64, n: u64) -> Vec<u8> {
     format!("t{thread}-{n:05}").into_bytes()
+}
+
+/// A new table is opened when somebody looks into it first. If many do at once, one of them reads its end.
+#[test]
+fn a_table_is_opened_once_by_however_many_at_once() {
+    let (capacity, zone_size, conventional) = (Some(64 << 20), Some(1 << 20), Some(2));
+    let sizes = Overrides { capacity, zone_size, conventional, ..Overrides::default() };
+    let emulator = Emulator::memory(&Config::named("hgst-hsh721414al", &sizes).unwrap()).unwrap();
+    let drive = Drive { device: Arc::new(emulator.clone()), survivor: None };
+    Kv::format(&drive, None, false).unwrap();
+    let store = Kv::open(drive.clone(), options()).unwrap();
+    for n in 0..300 {
+        store.put(&key(1, n), &value(n, 392), false).unwrap();
+    }
+    store.compact().unwrap();
+    drop(store);
+    let store = Kv::open(drive, options()).unwrap();
+    emulator.keep_own_time(Pace::Real { speed: 1.0 }).unwrap();
+    let reads = || emulator.stats().by_cause["user_read"].reads;
+    let (before, together) = (reads(), std::sync::Barrier::new(16));
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                together.wait();
+                assert_eq!(store.get(b"t1-00100x").unwrap(), None);
+            });
+        }
+    });
+    // All tables are on one level, so one of them may have the key.
+    assert_eq!(reads() - before, 1);
 }
 
 #[test]
