@@ -1,8 +1,8 @@
 //! A banded disk's commands.
 //!
-//! Locks, in this order: the journal's, and a band's for its way home, which are held while the disk works; the staging area's, and a
-//! band's for what is known of it, which are held for memory and the live part only. That a band has one command at a time is its
-//! `claimed`.
+//! Locks, in this order: a band's for its being set in place, the journal's, and a band's for its way home. These are held while the
+//! disk works. Then the staging area's, and a band's for what is known of it, which are held for memory and the live part only. That
+//! a band has one command at a time is its `claimed`.
 
 use super::layout::PAGE;
 use super::staging::{self, Piece};
@@ -166,17 +166,22 @@ impl Banded {
     /// Keeps operations away from a band while it is written in place.
     fn begin_in_place(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<InPlace<'_>> {
         let slot = self.slot(zone, at, tag)?;
+        let is_whole = |word: &Word| word.state == ZoneState::Full && word.written == self.layout.capacity();
+        let is_due = || {
+            let side = lock(&slot.side);
+            is_whole(&side.word) && !side.settled
+        };
+        if is_due() {
+            // It is full by what was written to it: from here on nothing of that is checked, or on its way. Others who come now wait.
+            let _settling = lock(&slot.settling);
+            if is_due() {
+                let (claim, _) = self.claim(zone, at, tag)?;
+                self.change(&claim, zone, Change::InPlace).map_err(|fault| self.fault(fault, zone, at))?;
+            }
+        }
         let mut side = lock(&slot.side);
         let word = side.word;
-        let all = word.state == ZoneState::Full && word.written == self.layout.capacity();
-        if all && !side.settled && !side.claimed {
-            // It is full by what was written to it: from here on nothing of that is checked, or on its way.
-            drop(side);
-            let (claim, _) = self.claim(zone, at, tag)?;
-            self.change(&claim, zone, Change::InPlace).map_err(|fault| self.fault(fault, zone, at))?;
-            drop(claim);
-            side = lock(&slot.side);
-        }
+        let all = is_whole(&word);
         if side.claimed || !all {
             drop(side);
             let what =

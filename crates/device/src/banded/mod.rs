@@ -107,6 +107,8 @@ struct Slot {
     bytes: RwLock<()>,
     /// Held while what waits in memory is written into the band.
     home: Mutex<()>,
+    /// Held by who sets the band in place because it is written so.
+    settling: Mutex<()>,
 }
 
 /// What is known of a band now.
@@ -391,6 +393,7 @@ impl Slot {
             }),
             bytes: RwLock::new(()),
             home: Mutex::new(()),
+            settling: Mutex::new(()),
         }
     }
 }

@@ -250,6 +250,33 @@ fn a_band_that_was_written_to_its_end_is_written_in_place() {
     }
 }
 
+/// The first of them sets it in place, and the others wait for that.
+#[test]
+fn many_may_be_the_first_to_write_a_band_in_place() {
+    for _ in 0..50 {
+        let (disk, _) = disk();
+        let drive = open(&disk).unwrap();
+        for from in 0..16 {
+            drive.write_at(&bytes(1, 1), START + from * BLOCK, TAG).unwrap();
+        }
+        let together = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (drive, together) = (&drive, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    drive.write_in_place(&bytes(50 + n, 1), START + u64::from(n) * 2 * BLOCK, TAG).unwrap();
+                });
+            }
+        });
+        drive.flush(TAG).unwrap();
+        let all: Vec<u8> = (0..8).flat_map(|n| [50 + n, 1]).collect();
+        for after in [left(&disk, 1), left(&disk, 9), drive] {
+            assert_eq!(marks(&after, START, 16), all);
+        }
+    }
+}
+
 /// It reads the live part, and then the table: in between its owner flushes twice, and another piece stands in the staging area.
 #[test]
 fn who_looks_while_a_half_is_used_again_reads_no_older_bytes() {
