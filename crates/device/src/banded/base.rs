@@ -36,7 +36,7 @@ pub trait Base: Send + Sync {
     fn sync(&self) -> Result<(), Fault>;
     /// These bytes are not needed any more; what is read there afterwards is anything.
     fn discard(&self, at: u64, len: u64);
-    /// The live part of this table, as the last process left it.
+    /// The live part of this table, as the last process left it. `Media` where a part of it cannot be read, as after a power loss.
     fn live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault>;
     /// Called once before the first [`put`](Base::put), when nothing in the live part is needed any more. Says whose it is.
     fn start_live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<(), Fault>;

@@ -289,9 +289,9 @@ impl Banded {
                 }
             }
             journal.sync(self.base.as_ref())?;
-            let has_none =
-                |band: &u32| self.slots.get(*band as usize).is_none_or(|slot| lock(&slot.side).ahead.is_empty());
-            lock(&self.staging).bands.retain(|band| !has_none(band));
+            let waits =
+                |band: &u32| self.slots.get(*band as usize).is_some_and(|slot| !lock(&slot.side).ahead.is_empty());
+            lock(&self.staging).bands.retain(waits);
         }
         journal.roll(self.base.as_ref(), &again)
     }
@@ -381,7 +381,9 @@ impl Banded {
         self.flush_at(ZoneId(0), 0)?;
         let mut journal = self.journal(ZoneId(0), 0)?;
         if journal.carries() || !journal.has_room(0, 0) {
-            self.roll(&mut journal).map_err(|fault| Error::new(&self.identity.name, fault))?;
+            let rolled = self.roll(&mut journal);
+            self.give_up(&journal);
+            rolled.map_err(|fault| Error::new(&self.identity.name, fault))?;
         }
         journal.confirm(self.base.as_ref()).map_err(|fault| Error::new(&self.identity.name, fault))
     }

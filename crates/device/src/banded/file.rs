@@ -294,8 +294,11 @@ impl Base for FileBase {
 
     fn live(&self, _: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
         let mut bytes = vec![0; len];
-        self.by_cache().read_exact_at(&mut bytes, at).map_err(fault_of)?;
-        Ok(bytes)
+        match self.by_cache().read_exact_at(&mut bytes, at) {
+            Ok(()) => Ok(bytes),
+            Err(error) if is_medium(Errno::from_io_error(&error)) => Err(Fault::Media { len: 0 }),
+            Err(error) => Err(fault_of(error)),
+        }
     }
 
     fn start_live(&self, _: &[u8; 16], _: u64, _: usize) -> Result<(), Fault> {

@@ -226,9 +226,17 @@ impl Banded {
                 ),
             ));
         }
-        // Before the table: what its owner moves from here into the log, or home, is found there then. It is not needed after a power
-        // loss, which may have torn it.
-        let live = base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE).unwrap_or_default();
+        // Before the table: what its owner moves from here into the log, or home, is found there then.
+        let live = match base.live(&layout.uuid, layout.live_at(), layout.live_len() + PAGE) {
+            // A power loss may have torn it, and then it is not needed. Any other trouble may hide what a killed process has left.
+            Err(Fault::Media { .. }) => {
+                tracing::warn!(
+                    "{name}: what outlives the process cannot be read; the disk is opened as after a power loss"
+                );
+                Vec::new()
+            }
+            live => live.map_err(fail)?,
+        };
         let mut found = recover::read(base.as_ref(), &layout).map_err(fail)?;
         let told = found.words.clone();
         match recover::live_words(&live, &layout, &base.facts().boot, &found) {

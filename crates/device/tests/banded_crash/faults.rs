@@ -19,7 +19,7 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 struct Refused {
     writes: Option<Range<u64>>,
     put: Option<u64>,
-    live: bool,
+    live: Option<Fault>,
     /// The process dies, or the power goes, after so many writes and puts; what still comes does nothing.
     after: Option<usize>,
 }
@@ -66,8 +66,8 @@ impl Base for Disk {
     }
     fn discard(&self, _: u64, _: u64) {}
     fn live(&self, uuid: &[u8; 16], at: u64, len: usize) -> Result<Vec<u8>, Fault> {
-        if self.refused.lock().unwrap().live {
-            return Err(eio());
+        if let Some(fault) = &self.refused.lock().unwrap().live {
+            return Err(fault.clone());
         }
         let live = self.below.live(uuid, at, len);
         let meanwhile = self.after_live.lock().unwrap().take();
@@ -339,10 +339,16 @@ fn the_staging_area_may_refuse_anything_at_any_time() {
     drive.write_in_place(&bytes(9, 1), START, TAG).unwrap();
     assert_eq!(marks(&left(&disk, 1), START, 1), [9]);
 
-    // After a power loss it is not needed, and may be torn.
+    // After a power loss it is not needed, and may be torn. Any other error may hide what a killed process has left.
     let (disk, _) = self::disk();
-    drop(open(&disk).unwrap());
-    disk.refused.lock().unwrap().live = true;
+    let drive = open(&disk).unwrap();
+    drive.write_at(&bytes(1, 1), START, TAG).unwrap();
+    std::mem::forget(drive);
+    disk.refused.lock().unwrap().live = Some(eio());
+    assert!(open(&disk).is_err());
+    disk.refused.lock().unwrap().live = None;
+    assert_eq!(marks(&left(&disk, 1), START, 1), [1], "a refused opening has changed nothing");
+    disk.refused.lock().unwrap().live = Some(Fault::Media { len: 0 });
     for access in [Access::ReadOnly, Access::Write] {
         Banded::open(Box::new(disk.clone()), access).unwrap();
     }
