@@ -33,6 +33,9 @@ struct Batch {
     data: Vec<u8>,
 }
 
+/// No table comes so far as this.
+const MOST: u64 = u64::MAX / 2;
+
 fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.into(), check: None }
 }
@@ -82,14 +85,18 @@ pub(super) fn read_header(base: &dyn Base) -> Result<Result<(Layout, bool), NoHe
     })
 }
 
-/// What the log of `generation` holds behind batch number `next`, batch by batch.
-fn read_log(base: &dyn Base, layout: &Layout, generation: u64, next: u64) -> Result<Vec<Batch>, Fault> {
+/// What the log of `generation` holds behind batch number `next`, batch by batch. None of its blocks is of a later generation than `last`:
+/// a log that begins over such a one would end in it.
+fn read_log(base: &dyn Base, layout: &Layout, generation: u64, last: u64, next: u64) -> Result<Vec<Batch>, Fault> {
     let bytes = read_table(base, layout.log_at(generation), layout.log_len() as usize)?;
     let (mut batches, mut part) = (Vec::new(), Batch { records: Vec::new(), data: Vec::new() });
     let (mut sequence, mut index, mut ended) = (next, 0, false);
     for slot in bytes.chunks(2 * PAGE) {
-        let mut copies = slot.chunks(PAGE).filter_map(|block| table::decode_log(layout, block));
-        let found = copies.find(|block| block.place.generation == generation);
+        let copies: Vec<_> = slot.chunks(PAGE).filter_map(|block| table::decode_log(layout, block)).collect();
+        if copies.iter().any(|block| block.place.generation > last) {
+            return Err(damaged("the log of the band table"));
+        }
+        let found = copies.into_iter().find(|block| block.place.generation == generation);
         let Some(table::LogBlock { place, records, rest }) = found else {
             ended = true;
             continue;
@@ -137,8 +144,13 @@ pub(super) fn read(base: &dyn Base, layout: &Layout) -> Result<Found, Fault> {
         pieces: Vec::new(),
         settled: HashMap::new(),
     };
-    for generation in [place.generation, place.generation + 1] {
-        let batches = read_log(base, layout, generation, found.sequence)?;
+    // Each goes up by one at a time.
+    if [place.generation, place.sequence, place.epoch].iter().any(|number| *number > MOST) {
+        return Err(damaged("the numbers of the band table"));
+    }
+    let later = place.generation + 1;
+    for generation in [place.generation, later] {
+        let batches = read_log(base, layout, generation, later, found.sequence)?;
         if !batches.is_empty() {
             found.generation = generation;
         }
