@@ -1,6 +1,7 @@
-# Sourced behind common.sh by scripts that run a monitor and OSDs of Debian's Ceph 16.2 (scripts/ceph-setup), on 127.0.0.1 only.
+# Sourced behind common.sh by scripts that run a monitor and OSDs of Debian's Ceph (scripts/ceph-setup), on 127.0.0.1 only. What they set before: `release`, if
+# it is not to be 16.2.
 #
-# It leaves `ceph`, where that is unpacked, and `work`, a new directory. That and all processes go with the script, however it ends. Where Ceph
+# It leaves `ceph`, where that is unpacked, `python`, which can load its libraries, and `work`, a new directory. That and all processes go with the script, however it ends. Where Ceph
 # cannot run here, the script ends with 3 and one line "not run: …". What a script may set before it starts the monitor:
 store=filestore  # what an OSD keeps its objects in: filestore or bluestore
 osds=1           # how many OSDs there are
@@ -13,14 +14,23 @@ cannot() {
     echo "not run: scripts/$(basename "$0"): $*"
     exit 3
 }
-ceph=$(scripts/ceph-setup) || {
+ceph=$(scripts/ceph-setup "${release:-16.2}") || {
     echo "$ceph"
     exit 3
 }
 libraries=$ceph/usr/lib/x86_64-linux-gnu:$ceph/usr/lib/x86_64-linux-gnu/ceph:$ceph/lib/x86_64-linux-gnu
 work=$(mktemp -d "${TMPDIR:-/tmp}/imbrex-ceph.XXXXXX")
-ours=(env "LD_LIBRARY_PATH=$libraries" "PYTHONPATH=$ceph/usr/lib/python3/dist-packages" "CEPH_CONF=$work/ceph.conf")
-# with COMMAND…: a program of Ceph's, or one that uses its libraries.
+# What stands before a program of Ceph's, or $python.
+ours=(env "CEPH_CONF=$work/ceph.conf")
+loader=$ceph/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2
+if [ -x "$loader" ]; then
+    # It was built for a later C library than this machine's, and has it beside it.
+    python=$(echo "$ceph"/usr/bin/python3.[0-9]*)
+    ours+=("PYTHONHOME=$ceph/usr" "$loader" --library-path "$libraries")
+else
+    python=/usr/bin/python3
+    ours+=("LD_LIBRARY_PATH=$libraries" "PYTHONPATH=$ceph/usr/lib/python3/dist-packages")
+fi
 with() { "${ours[@]}" "$@"; }
 with "$ceph/usr/bin/ceph-osd" --version >/dev/null 2>&1 || {
     rm -rf "$work"
@@ -34,7 +44,7 @@ begins() {
     local name=$1 guard=(setpriv --pdeathsig KILL --)
     shift
     [ "$lasts" = 0 ] || guard=(timeout -k 5 "$lasts")
-    "${ours[@]}" setsid "${guard[@]}" "$@" >"$work/log/$name" 2>&1 &
+    setsid "${guard[@]}" "${ours[@]}" "$@" >"$work/log/$name" 2>&1 &
     running[$name]=$!
 }
 # ends NAME [SIGNAL]
@@ -62,9 +72,9 @@ until_() {
     done
     return 1
 }
-command_() { with timeout 20 /usr/bin/python3 "$ceph/usr/bin/ceph" -c "$work/ceph.conf" "$@"; }
-rados() { with timeout 60 "$ceph/usr/bin/rados" -c "$work/ceph.conf" "$@"; }
-rbd() { with timeout 60 "$ceph/usr/bin/rbd" -c "$work/ceph.conf" "$@"; }
+command_() { timeout 20 "${ours[@]}" "$python" "$ceph/usr/bin/ceph" -c "$work/ceph.conf" "$@"; }
+rados() { timeout 60 "${ours[@]}" "$ceph/usr/bin/rados" -c "$work/ceph.conf" "$@"; }
+rbd() { timeout 60 "${ours[@]}" "$ceph/usr/bin/rbd" -c "$work/ceph.conf" "$@"; }
 
 # data_of NUMBER: directory of an OSD's data.
 data_of() { [ "$1" = 0 ] && echo "$osd" || echo "$osd.$1"; }

@@ -13,18 +13,24 @@ use support::{Place, done, fails, place};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
 const SIDES: [&str; 4] = ["Ceph's FileStore", "Ceph's BlueStore", "ours in place", "ours on zones"];
+/// What has to be downloaded first.
+const NEWER: &str = "BlueStore of Ceph 18.2";
 /// Of the rows without Ceph.
 const OTHERS: [&str; 3] = ["XFS", "ours in place", "ours on zones"];
 /// How long something may take that takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether there is an OSD to be asked.
-fn ceph() -> bool {
-    let there = std::env::var_os("IMBREX_CEPH_EXPERIMENT").is_some();
+/// Whether there is an OSD of that release to be asked.
+fn ceph_of(release: &str) -> bool {
+    let there = std::env::var_os("IMBREX_CEPH_EXPERIMENT").is_some_and(|which| which == release);
     if !there {
         println!("not run: scripts/test-ceph sets IMBREX_CEPH_EXPERIMENT where Ceph is unpacked");
     }
     there
+}
+
+fn ceph() -> bool {
+    ceph_of("1")
 }
 
 /// Settings of loop devices concern the whole machine: one test at a time, whoever runs them.
@@ -111,15 +117,20 @@ fn each_side_writes_creates_reads_and_has_an_image() {
     let (_turn, at) = (turn(), place());
     let whats = [
         "writes of 16 KiB, 16 at once",
-        "creates of 4 KiB over",
+        "creates of 4 KiB over 40 s, 16 at once",
         "reads of 16 KiB, 16 at once",
         "image, random writes of 4 KiB, 32 at once",
-        "creates of 4 KiB, 128 at once",
-        "image, reads in order of 64 KiB",
-        "image, random writes of 64 KiB",
-        "image, writes in order of 64 KiB",
+        "creates of 4 KiB, 128 at once, 1 million or 300 s of the wall",
+        "image, reads in order of 64 KiB, 256 at once",
+        "image, random writes of 64 KiB, 256 at once",
+        "image, writes in order of 64 KiB, 256 at once",
     ];
-    done(experiment(&at, "store-ceph", &whats).output().unwrap());
+    let of = |whose: &str| SIDES.into_iter().filter(|side| side.starts_with(whose)).count();
+    assert_eq!(of("Ceph's") + of("ours"), SIDES.len());
+    let only: Vec<_> =
+        whats.iter().flat_map(|what| ["Ceph's", "ours"].map(|whose| format!("{what}: {whose}"))).collect();
+    let only: Vec<_> = only.iter().map(String::as_str).collect();
+    done(experiment(&at, "store-ceph", &only).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
     assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * SIDES.len());
@@ -233,9 +244,9 @@ fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
     done(experiment(&at, "store-ceph", &["writes of 16 KiB, 16 at once"]).output().unwrap());
     nothing_is_left(&at);
     let result = result(&at);
-    for side in SIDES {
+    for side in SIDES.into_iter().chain([NEWER]) {
         let row = row(&result, &format!("writes of 16 KiB, 16 at once: {side}"));
-        match (side.starts_with("Ceph"), imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Xfs)) {
+        match (side.contains("Ceph"), imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Xfs)) {
             (true, Ok(())) => assert_eq!(row["not_run"], "Ceph: it rains"),
             (true, Err(why)) => assert_eq!(row["not_run"], why.to_string()),
             (false, _) => assert!(row["not_run"].is_null() && row["operations"].as_u64().unwrap() > 0, "{row}"),
@@ -270,6 +281,35 @@ fn metadata_of_an_osd_are_on_a_drive_of_their_own() {
     let rows = result["rows"].as_array().unwrap();
     assert_eq!((rows.len(), result["ratios"].as_array().unwrap().len()), (4, 2));
     rows.iter().for_each(is_apart);
+}
+
+#[test]
+fn a_newer_release_of_ceph_is_measured() {
+    if !ceph_of("newer") {
+        return;
+    }
+    let (_turn, at) = (turn(), place());
+    let whats = [
+        "writes of 16 KiB, 16 at once",
+        "reads of 16 KiB, 16 at once",
+        "image, random writes of 4 KiB, 32 at once",
+        "image, reads in order of 64 KiB, 256 at once",
+    ];
+    let only = whats.map(|what| format!("{what}: {NEWER}"));
+    done(experiment(&at, "store-ceph", &only.each_ref().map(String::as_str)).output().unwrap());
+    nothing_is_left(&at);
+    let of_objects = result(&at);
+    for what in whats {
+        let row = row(&of_objects, &format!("{what}: {NEWER}"));
+        assert!(row["not_run"].is_null() && row["operations"].as_u64().unwrap() > 0, "{row}");
+        let (read, written) = (row["bytes_read"].as_u64().unwrap(), row["bytes_drive"].as_u64().unwrap());
+        assert!(if what.contains("reads") { read } else { written } > 0, "{row}");
+    }
+    done(experiment(&at, "store-db", &[&format!("of 256 KiB: {NEWER}")]).output().unwrap());
+    nothing_is_left(&at);
+    let apart = result(&at);
+    assert_eq!(apart["rows"].as_array().unwrap().len(), 1);
+    is_apart(&apart["rows"][0]);
 }
 
 #[test]

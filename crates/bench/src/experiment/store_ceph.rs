@@ -1,4 +1,4 @@
-//! `store-ceph`: an object store on the emulated disk as an OSD of Debian's Ceph 16.2 has it, with FileStore and with BlueStore, beside ours on the same disk and on a host-managed drive with its mechanics.
+//! `store-ceph`: an object store on the emulated disk as an OSD of Debian's Ceph 16.2 has it, with FileStore and with BlueStore (and of 18.2, with BlueStore), beside ours on the same disk and on a host-managed drive with its mechanics.
 //! Writes, reads and creates of objects, and requests to block images, in real time. A write counts when it survives a loss of power. And new objects with metadata, beside
 //! files on XFS with a database, as Ceph had it between its two stores.
 //!
@@ -15,6 +15,7 @@ use super::chart::{Axis, Chart, Series, Shape};
 use super::hosts::Disk;
 use super::result::{Ratio, Row};
 use super::{Experiment, Needs, Options, Rule, Run, Stop, checks};
+use ceph::Osd;
 use imbrex_emulator::Profile;
 use load::{Job, Loaded, Moment, Pattern, Requests};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +23,11 @@ use std::time::{Duration, Instant};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "store-ceph",
-    about: "Objects and a block image in an OSD of Ceph 16.2, with FileStore and BlueStore, and in our store, on drives of the same mechanics",
+    about: "Objects and a block image in an OSD of Ceph 16.2 or 18.2, with FileStore and BlueStore, and in our store, on drives of the same mechanics",
     paper: "BlueStore, figures 3 and 8 to 11",
     speed: 1.0,
-    rows: |_| names(|_| true),
-    extra: |_| names(|what| !what.is_usual()),
+    rows: |_| names(|_, _| true),
+    extra: |_| names(|what, side| !what.is_usual(side)),
     needs,
     run,
 };
@@ -66,20 +67,25 @@ const READ: [[u64; 2]; SIZES.len()] = [[1500, 500], [1500, 500], [1000, 400], [7
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    FileStore,
-    BlueStore,
+    Ceph(Osd),
     Xfs,
     InPlace,
     Zones,
 }
 
 impl Side {
-    const ALL: [Side; 5] = [Side::FileStore, Side::BlueStore, Side::Xfs, Side::InPlace, Side::Zones];
+    const ALL: [Side; 6] = [
+        Side::Ceph(Osd::FileStore),
+        Side::Ceph(Osd::BlueStore),
+        Side::Ceph(Osd::NewerBlueStore),
+        Side::Xfs,
+        Side::InPlace,
+        Side::Zones,
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Side::FileStore => "Ceph's FileStore",
-            Side::BlueStore => "Ceph's BlueStore",
+            Side::Ceph(osd) => osd.name(),
             Side::Xfs => "XFS",
             Side::InPlace => "ours in place",
             Side::Zones => "ours on zones",
@@ -124,7 +130,7 @@ impl What {
     /// Whether the side has that row.
     fn is_of(self, side: Side) -> bool {
         match (self, side) {
-            (What::New(_), Side::FileStore | Side::BlueStore) => false,
+            (What::New(_), Side::Ceph(_)) => false,
             (What::New(_), _) => true,
             (_, side) => side != Side::Xfs,
         }
@@ -142,9 +148,10 @@ impl What {
         }
     }
 
-    /// Whether the usual form has it.
-    fn is_usual(self) -> bool {
+    /// Whether the usual form has that side's row.
+    fn is_usual(self, side: Side) -> bool {
         match self {
+            _ if side == Side::Ceph(Osd::NewerBlueStore) => false,
             What::Write(size, at_once) | What::Read(size, at_once) => {
                 matches!((size / KIB, at_once), (4 | 64 | 1024, 16) | (4, 1))
             }
@@ -186,16 +193,14 @@ impl What {
     }
 }
 
-fn names(which: impl Fn(What) -> bool) -> Vec<String> {
-    let whats = What::all().into_iter().filter(|what| which(*what));
-    whats
-        .flat_map(|what| Side::ALL.into_iter().filter(move |side| what.is_of(*side)).map(move |side| what.of(side)))
-        .collect()
+fn names(which: impl Fn(What, Side) -> bool) -> Vec<String> {
+    let rows = What::all().into_iter().flat_map(|what| Side::ALL.map(|side| (what, side)));
+    rows.filter(|(what, side)| what.is_of(*side) && which(*what, *side)).map(|(what, side)| what.of(side)).collect()
 }
 
 fn needs(options: &Options) -> Needs {
-    let extra = names(|what| !what.is_usual());
-    let large = names(What::is_large).iter().any(|name| options.wants(name, &extra));
+    let extra = names(|what, side| !what.is_usual(side));
+    let large = names(|what, _| what.is_large()).iter().any(|name| options.wants(name, &extra));
     match large && !options.short {
         // A deep queue of long requests is in memory, of the clients and of the store.
         true => Needs { work: 7 << 30, memory: 4 << 30 },
@@ -256,9 +261,7 @@ impl Running {
     fn start(side: Side, run: &Run) -> Result<Running, Stop> {
         let disk = Disk::named(DRIVE, Rule::Fewer)?;
         let host: Box<dyn Host> = match side {
-            Side::FileStore | Side::BlueStore => {
-                Box::new(ceph::Ceph::start(run, side == Side::BlueStore, (&disk.twin(), None), Some(CAPACITY))?)
-            }
+            Side::Ceph(osd) => Box::new(ceph::Ceph::start(run, osd, (&disk.twin(), None), Some(CAPACITY))?),
             Side::Xfs => Box::new(xfs::Xfs::start(run, &disk.twin())?),
             Side::InPlace => Box::new(ours::Ours::start(run, &disk.twin())?),
             Side::Zones => Box::new(ours::Ours::start(run, &disk)?),
@@ -406,11 +409,13 @@ fn drawn(run: &mut Run, side: Side, points: Vec<(f64, f64)>) {
 }
 
 /// What our sides are to reach, times the rate of theirs.
-const GOALS: [(Side, Side, f64); 4] = [
-    (Side::InPlace, Side::FileStore, 1.5),
-    (Side::Zones, Side::FileStore, 1.5),
-    (Side::InPlace, Side::BlueStore, 1.0),
-    (Side::Zones, Side::BlueStore, 1.2),
+const GOALS: [(Side, Side, f64); 6] = [
+    (Side::InPlace, Side::Ceph(Osd::FileStore), 1.5),
+    (Side::Zones, Side::Ceph(Osd::FileStore), 1.5),
+    (Side::InPlace, Side::Ceph(Osd::BlueStore), 1.0),
+    (Side::Zones, Side::Ceph(Osd::BlueStore), 1.2),
+    (Side::InPlace, Side::Ceph(Osd::NewerBlueStore), 1.0),
+    (Side::Zones, Side::Ceph(Osd::NewerBlueStore), 1.2),
 ];
 
 fn ratios(run: &mut Run) {
@@ -445,6 +450,7 @@ fn settings(run: &mut Run) -> Result<(), Stop> {
     run.model(&profile()?);
     run.setting("drives", format!("{} GiB, the outer edge of {DRIVE}; a conventional disk of its mechanics for all but the zones; write cache on", CAPACITY >> 30));
     run.setting("Ceph", "one OSD, one monitor, clients in Python or `rbd bench` over the loopback, 8 placement groups, no replicas, no authentication; osd_memory_target 1 GiB");
+    run.setting("Ceph 18.2", "the same, with osd_op_queue wpq, as 16.2 has it: its own would not let clients have more than what it takes the drive for");
     run.setting("FileStore", "on XFS, with a journal of 1 GiB in the same file system, 1 GiB of page cache");
     run.setting("XFS", format!("files that are written and fsynced, and a LevelDB with synced puts of {METADATA} bytes beside them, by threads of Python; 1 GiB of page cache"));
     run.setting("ours", ours::memory());
@@ -508,10 +514,11 @@ mod tests {
 
     #[test]
     fn names_tell_rows_apart() {
-        let all = names(|_| true);
+        let all = names(|_, _| true);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         let usual = names(What::is_usual);
         assert!(usual.contains(&"image, random writes of 4 KiB, 32 at once: ours on zones".to_owned()), "{usual:?}");
-        assert!(!usual.iter().any(|name| name.contains("256 at once")), "{usual:?}");
+        let not = |words: &str| usual.iter().all(|name| !name.contains(words));
+        assert!(not("256 at once") && not("Ceph 18.2"), "{usual:?}");
     }
 }

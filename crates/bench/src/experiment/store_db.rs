@@ -8,7 +8,7 @@ use super::chart::{Axis, Chart, Shape};
 use super::hosts::Disk;
 use super::result::{Ratio, Row};
 use super::store_ceph::Host;
-use super::store_ceph::ceph::Ceph;
+use super::store_ceph::ceph::{Ceph, Osd};
 use super::store_ceph::load::{self, Job, Loaded};
 use super::store_ceph::ours::{self, Medium, Ours};
 use super::{Experiment, Needs, Rule, Run, Stop, checks};
@@ -17,7 +17,7 @@ use imbrex_store::MetadataIn;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "store-db",
-    about: "Objects on a conventional disk, with the metadata there, on another disk, on a drive-managed or a host-managed drive: our store, and an OSD of Ceph 16.2",
+    about: "Objects on a conventional disk, with the metadata there, on another disk, on a drive-managed or a host-managed drive: our store, and an OSD of Ceph 16.2 or 18.2",
     paper: "BlueStore, figure 14; BlueFS, figure 17",
     speed: 1.0,
     rows: |_| names(|_| true),
@@ -85,7 +85,7 @@ impl Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Ours(MetadataIn),
-    Ceph,
+    Ceph(Osd),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,12 +96,14 @@ struct Side {
 
 const KV: Whose = Whose::Ours(MetadataIn::Kv);
 const ROCKSDB: Whose = Whose::Ours(MetadataIn::RocksDb);
+const CEPH: Whose = Whose::Ceph(Osd::BlueStore);
+const NEWER_CEPH: Whose = Whose::Ceph(Osd::NewerBlueStore);
 
 const fn side(whose: Whose, place: Place) -> Side {
     Side { whose, place }
 }
 
-const SIDES: [Side; 11] = [
+const SIDES: [Side; 12] = [
     side(KV, Place::Same),
     side(KV, Place::Cmr),
     side(KV, Place::DmSmr),
@@ -109,18 +111,19 @@ const SIDES: [Side; 11] = [
     side(KV, Place::HmSmr),
     side(ROCKSDB, Place::Cmr),
     side(ROCKSDB, Place::HmSmr),
-    side(Whose::Ceph, Place::Same),
-    side(Whose::Ceph, Place::Cmr),
-    side(Whose::Ceph, Place::DmSmr),
-    side(Whose::Ceph, Place::DmSmrFull),
+    side(CEPH, Place::Same),
+    side(CEPH, Place::Cmr),
+    side(CEPH, Place::DmSmr),
+    side(CEPH, Place::DmSmrFull),
+    side(NEWER_CEPH, Place::Cmr),
 ];
 
 impl Side {
     fn is_usual(self) -> bool {
         match self.whose {
             KV => matches!(self.place, Place::Cmr | Place::DmSmr | Place::HmSmr),
-            Whose::Ours(_) => false,
-            Whose::Ceph => self.place == Place::Cmr,
+            CEPH => self.place == Place::Cmr,
+            Whose::Ours(_) | Whose::Ceph(_) => false,
         }
     }
 
@@ -128,7 +131,7 @@ impl Side {
         let whose = match self.whose {
             KV => "ours",
             Whose::Ours(_) => "ours with RocksDB",
-            Whose::Ceph => "Ceph's BlueStore",
+            Whose::Ceph(osd) => osd.name(),
         };
         format!("{whose}, metadata {}", self.place.name())
     }
@@ -140,7 +143,7 @@ impl Side {
     fn start(self, run: &Run, size: u64) -> Result<Box<dyn Host>, Stop> {
         let (disk, db) = (Disk::named(CMR, Rule::Fewer)?, self.place.disk()?);
         Ok(match self.whose {
-            Whose::Ceph => Box::new(Ceph::start(run, true, (&disk, db.as_ref()), None)?),
+            Whose::Ceph(osd) => Box::new(Ceph::start(run, osd, (&disk, db.as_ref()), None)?),
             Whose::Ours(metadata) => {
                 let medium = |disk: &Disk| Medium::new(run, disk, None);
                 let db = db.as_ref().map(medium).transpose()?;
@@ -249,15 +252,16 @@ fn measured(run: &Run, side: Side, size: u64) -> Result<Row, Stop> {
 }
 
 /// What is compared: the first's rate over the second's, what is wanted, and whether the paper has a figure.
-const COMPARED: [(Side, Side, Option<f64>, bool); 7] = [
+const COMPARED: [(Side, Side, Option<f64>, bool); 8] = [
     (side(KV, Place::HmSmr), side(KV, Place::Cmr), Some(0.95), false),
     (side(ROCKSDB, Place::HmSmr), side(ROCKSDB, Place::Cmr), Some(0.95), false),
     (side(KV, Place::HmSmr), side(KV, Place::DmSmr), None, true),
     (side(KV, Place::HmSmr), side(KV, Place::DmSmrFull), None, true),
     // The data are in place on both sides.
-    (side(KV, Place::HmSmr), side(Whose::Ceph, Place::Cmr), Some(1.0), false),
-    (side(Whose::Ceph, Place::Cmr), side(Whose::Ceph, Place::DmSmr), None, true),
-    (side(Whose::Ceph, Place::Cmr), side(Whose::Ceph, Place::DmSmrFull), None, true),
+    (side(KV, Place::HmSmr), side(CEPH, Place::Cmr), Some(1.0), false),
+    (side(KV, Place::HmSmr), side(NEWER_CEPH, Place::Cmr), Some(1.0), false),
+    (side(CEPH, Place::Cmr), side(CEPH, Place::DmSmr), None, true),
+    (side(CEPH, Place::Cmr), side(CEPH, Place::DmSmrFull), None, true),
 ];
 
 fn ratios(run: &mut Run) {
@@ -304,7 +308,7 @@ fn settings(run: &mut Run) -> Result<(), Stop> {
     }
     run.setting("drives", format!("whole ones, write cache on: data on {CMR} in place; metadata there, on another {CMR}, on {DM_SMR}, or on {HM_SMR}; what has no zones is cut into bands for ours"));
     run.setting("on DM-SMR", "every band of the drive has data, and its persistent cache is empty; with a full cache it has as many single blocks as its map takes, each far from the next");
-    run.setting("Ceph", "one OSD with BlueStore, one monitor, a client in Python over the loopback, 8 placement groups, no replicas, no authentication; osd_memory_target 1 GiB; metadata on another drive: block.db");
+    run.setting("Ceph", "one OSD with BlueStore, one monitor, a client in Python over the loopback, 8 placement groups, no replicas, no authentication; osd_memory_target 1 GiB; metadata on another drive: block.db; 18.2 with osd_op_queue wpq, as 16.2 has it");
     run.setting("ours", ours::memory());
     run.setting(
         "an object",

@@ -6,7 +6,7 @@ use super::kv_store::{CACHE, DRIVE, MEMTABLE, MIB, Store as Scaled, ZONE};
 use super::result::{Ratio, Row};
 use super::virtual_clock::why;
 use super::{Experiment, Needs, Rule, Run, Stop};
-use imbrex_bluestore::{CollectionId, ObjectId, Transaction};
+use imbrex_bluestore::{CollectionId, Hint, ObjectId, Transaction};
 use imbrex_device::{Drive, HeapSurvivor};
 use imbrex_emulator::Emulator;
 use imbrex_emulator::time::{Mechanics, Pace};
@@ -35,6 +35,11 @@ const WINDOW: f64 = 10.0;
 const LOGGED: u64 = 25_000;
 const SHORT: usize = 4096;
 const LONG: usize = 512 << 10;
+/// Objects that fill zones, with a checksum for each 128 KiB, and how many of them there are: a hundredth of what 20 TB have.
+const WHOLE: usize = 4 << 20;
+const WHOLE_OBJECTS: u64 = 40_000;
+const WHOLE_HINT: Hint =
+    Hint { object: WHOLE as u64, write: WHOLE as u64, immutable: true, short_lived: false, incompressible: false };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
@@ -46,6 +51,8 @@ enum What {
     Clone,
     /// With the memory that outlives a process, and without it.
     Opens(bool),
+    /// The same with long objects as well.
+    OpensWhole(bool),
 }
 
 const MILLION: &str = "1,000,000 objects of 4 KiB, 16 at once";
@@ -53,6 +60,8 @@ const SPLIT: &str = "a collection of 1,000,000 objects is divided";
 const CLONE: &str = "a clone of an object of 4 MiB";
 const KILLED: &str = "opening with 4,000,000 objects, killed";
 const LOST: &str = "opening with 4,000,000 objects, power lost";
+const WHOLE_KILLED: &str = "opening with 40,000 objects of 4 MiB as well, killed";
+const WHOLE_LOST: &str = "opening with 40,000 objects of 4 MiB as well, power lost";
 const ROWS: &[(&str, What)] = &[
     ("objects of 512 KiB, each durable before the next", What::Creates(500, LONG, 1)),
     ("objects of 512 KiB, 16 at once", What::Creates(4000, LONG, 16)),
@@ -63,6 +72,8 @@ const ROWS: &[(&str, What)] = &[
     (CLONE, What::Clone),
     (KILLED, What::Opens(true)),
     (LOST, What::Opens(false)),
+    (WHOLE_KILLED, What::OpensWhole(true)),
+    (WHOLE_LOST, What::OpensWhole(false)),
 ];
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
@@ -77,8 +88,9 @@ struct Side {
     survivor: Arc<HeapSurvivor>,
     /// `None`: it could not be opened again.
     store: Option<Store>,
-    /// Objects that were made.
+    /// Objects that were made, and how many of them are long ones.
     made: u64,
+    whole: u64,
 }
 
 fn options() -> StoreOptions {
@@ -101,7 +113,7 @@ impl Side {
         let mut all = Transaction::new();
         all.create_collection(ALL, 0);
         store.commit(all).map_err(why)?;
-        Ok(Side { drive, survivor, store: Some(store), made: 0 })
+        Ok(Side { drive, survivor, store: Some(store), made: 0, whole: 0 })
     }
 
     fn elapsed(&self) -> f64 {
@@ -119,6 +131,10 @@ impl Side {
             let mut last = None;
             for _ in 0..at_once.min(count - done) {
                 let (id, mut one) = (object(self.made), Transaction::new());
+                if bytes.len() == WHOLE {
+                    one.touch(ALL, &id).hint(ALL, &id, WHOLE_HINT);
+                    self.whole += 1;
+                }
                 one.write(ALL, &id, 0, bytes).set_attributes(ALL, &id, &[(b"_", &[7; 250]), (b"snapset", &[7; 35])]);
                 one.omap_set(ALL, &log, &[(&self.made.to_be_bytes(), &[7; 180])]);
                 // A log has some thousand records.
@@ -143,6 +159,10 @@ impl Side {
 
     fn grow(&mut self, to: u64, run: &Run) -> Result<(), Stop> {
         self.create(to.saturating_sub(self.made), &[7; SHORT], 256, run).map(drop)
+    }
+
+    fn grow_whole(&mut self, to: u64, run: &Run) -> Result<(), Stop> {
+        self.create(to.saturating_sub(self.whole), &vec![7; WHOLE], 4, run).map(drop)
     }
 
     fn list(&self) -> Result<u64, Stop> {
@@ -197,6 +217,10 @@ impl Side {
         match what {
             What::Creates(..) => {}
             What::Opens(_) => self.grow(4_000_000 / part, run)?,
+            What::OpensWhole(_) => {
+                self.grow(4_000_000 / part, run)?;
+                self.grow_whole(WHOLE_OBJECTS / part, run)?;
+            }
             _ => self.grow(1_000_000 / part, run)?,
         }
         self.drive.reset_stats();
@@ -231,7 +255,7 @@ impl Side {
                 self.does(|t| _ = t.clone_object(ALL, &from, &to))?;
                 1
             }
-            What::Opens(killed) => {
+            What::Opens(killed) | What::OpensWhole(killed) => {
                 let (seconds, wall) = self.opens(killed, run)?;
                 figures.extend([("seconds of the drive", seconds), ("seconds of the wall, of one thread", wall)]);
                 1
@@ -248,6 +272,7 @@ impl Side {
             ..Row::new("", DRIVE)
         };
         figures.push(("objects", self.made as f64));
+        figures.push(("of them of 4 MiB", self.whole as f64));
         figures.push((
             "seconds of the wall per 1,000 operations",
             begun.elapsed().as_secs_f64() * 1e3 / operations as f64,
@@ -282,7 +307,9 @@ fn run(run: &mut Run) -> Result<(), Stop> {
     compare(MILLION, LEAST, 0.5, &least);
     compare(SPLIT, "seconds to divide", 1.0, &within(1.0));
     compare(KILLED, "seconds of the drive", 1.0, &within(10.0));
-    compare(LOST, "seconds of the drive", 1.0, &within(10.0));
+    for row in [LOST, WHOLE_KILLED, WHOLE_LOST] {
+        compare(row, "seconds of the drive", 1.0, &within(10.0));
+    }
     let made = |(name, _): &(&str, What)| Some(((*name).to_owned(), *run.measured(name)?.figures.get(RATE)?, None));
     let bars = ROWS.iter().filter_map(made).collect();
     run.outcome.charts.push(Chart {

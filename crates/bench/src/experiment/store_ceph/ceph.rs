@@ -14,6 +14,35 @@ use std::time::{Duration, Instant};
 /// Ceph may have to be downloaded first.
 const STARTS: Duration = Duration::from_secs(600);
 
+/// What keeps an OSD's objects, in which release of Ceph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Osd {
+    /// Debian 12's Ceph is the last release that has it.
+    FileStore,
+    BlueStore,
+    /// Debian 13's, with its own C library. No usual form has it, as it has to be downloaded.
+    NewerBlueStore,
+}
+
+impl Osd {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Osd::FileStore => "Ceph's FileStore",
+            Osd::BlueStore => "Ceph's BlueStore",
+            Osd::NewerBlueStore => "BlueStore of Ceph 18.2",
+        }
+    }
+
+    /// What `scripts/ceph-side` is told: the release, and the store.
+    fn arguments(self) -> [&'static str; 2] {
+        match self {
+            Osd::FileStore => ["16.2", "filestore"],
+            Osd::BlueStore => ["16.2", "bluestore"],
+            Osd::NewerBlueStore => ["18.2", "bluestore"],
+        }
+    }
+}
+
 /// What is dropped first goes first: the OSD, then what it stands on.
 pub(crate) struct Ceph {
     script: Script,
@@ -68,23 +97,24 @@ fn of_both((baseline, db): (&Baseline, Option<&Baseline>), osd: u32) -> Result<M
 }
 
 impl Ceph {
-    /// An OSD with BlueStore, or with FileStore, on a drive of so many bytes, or as large as it is. BlueStore may have its metadata on a second one.
+    /// An OSD on a drive of so many bytes, or as large as it is. BlueStore may have its metadata on a second one.
     pub(crate) fn start(
         run: &Run,
-        bluestore: bool,
+        osd: Osd,
         (disk, db): (&Disk, Option<&Disk>),
         capacity: Option<u64>,
     ) -> Result<Ceph, Stop> {
         let program = script(run.options, "ceph-side")?;
         let dir = workplace(&run.options.work)?;
-        let file_system = if bluestore { FileSystem::Raw } else { FileSystem::Xfs };
+        let file_system = if osd == Osd::FileStore { FileSystem::Xfs } else { FileSystem::Raw };
         let serve = |disk: &Disk| serve(run, disk, file_system, capacity, dir.path());
         let baseline = serve(disk)?;
         let db = db.map(serve).transpose()?;
         let mut command = baseline.command(program);
-        match bluestore {
-            true => command.arg("bluestore").arg(baseline.device()).args(db.as_ref().map(Baseline::device)),
-            false => command.arg("filestore").arg(baseline.dir()),
+        command.args(osd.arguments());
+        match osd {
+            Osd::FileStore => command.arg(baseline.dir()),
+            _ => command.arg(baseline.device()).args(db.as_ref().map(Baseline::device)),
         };
         let script = Script::start("scripts/ceph-side", &command, dir.path())?;
         let mut ceph = Ceph { script, baseline, db, _dir: dir, osd: 0 };
