@@ -23,6 +23,7 @@ use crate::table::{Sums, Zone, zone_key};
 use imbrex_device::{Code, Error, Result, ZoneId};
 use imbrex_zones::Ticket;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// The right to commit or to sync; given back when dropped.
 #[must_use]
@@ -49,6 +50,8 @@ impl Drop for Busy<'_> {
 /// A group that is being committed.
 struct Group {
     number: u64,
+    /// Its last transaction.
+    version: u64,
     fresh: Vec<Fresh>,
     promised: u64,
     /// Zones as the group's records will have them: those that have changed, and others.
@@ -134,6 +137,7 @@ impl Core {
             Ok(done) => done,
             Err(taken) => {
                 let leading = Leading(self, taken);
+                self.delay.wait();
                 self.keep_quietly(group)?;
                 let ahead = self.sync_kept()?;
                 drop(leading);
@@ -186,13 +190,14 @@ impl Core {
 
     /// What is kept is durable. By who has the right to sync. Returns the next group, if its data were written meanwhile, and the right to commit.
     fn sync_kept(&self) -> Result<Option<(Leading<'_>, Written)>> {
-        let kept = {
+        let (kept, version) = {
             let state = self.state();
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            state.kept
+            (state.kept, state.kept_version)
         };
+        let began = Instant::now();
         let ahead = self.write_ahead()?;
         if let Err(error) = self.kv.sync() {
             self.fail(&error, kept);
@@ -210,6 +215,7 @@ impl Core {
             }
             (self.forgotten(state), callbacks)
         };
+        self.delay.synced(version, began.elapsed());
         self.tenant.free(&free, kept);
         lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Ok(()))));
         Ok(ahead)
@@ -340,6 +346,7 @@ impl Core {
         let zones: BTreeMap<u32, Zone> = wanted.map(|(zone, z)| (zone, *z)).collect();
         Group {
             number,
+            version: state.version,
             fresh: std::mem::take(&mut state.fresh),
             promised: std::mem::take(&mut state.room.gathered),
             zones,
@@ -531,7 +538,7 @@ impl Core {
     fn end(&self, group: &Group) {
         let mut state = self.state();
         state.committing = Layer::default();
-        state.kept = group.number;
+        (state.kept, state.kept_version) = (group.number, group.version);
         state.room.promised = state.room.promised.saturating_sub(group.promised);
         for fresh in &group.fresh {
             state.bytes.remove(&fresh.blob);
@@ -604,7 +611,8 @@ mod tests {
     fn a_zone_that_was_leased_again_while_a_group_was_written_has_its_new_life() {
         let old = Zone { life: 1, ..Zone::default() };
         let (zones, changed) = (BTreeMap::from([(7, old), (8, Zone { live: 5, ..old })]), BTreeSet::new());
-        let mut group = Group { number: 1, fresh: Vec::new(), promised: 0, zones, changed, sums: Sums::default() };
+        let mut group =
+            Group { number: 1, version: 1, fresh: Vec::new(), promised: 0, zones, changed, sums: Sums::default() };
         for (zone, life) in [(7, 2), (8, 1), (9, 3)] {
             group.adds(zone, Zone { life, ..Zone::default() }, 10);
             group.adds(zone, Zone { life, ..Zone::default() }, 20);

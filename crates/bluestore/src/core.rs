@@ -16,6 +16,7 @@ use crate::cleaning::{self, Memory, Records};
 use crate::compress::Compression;
 use crate::counts::Waiting;
 use crate::data::{Data, Stream};
+use crate::delay::Delay;
 use crate::home::Homes;
 use crate::keyvalue::{Family, KeyValue, Pair};
 use crate::layer::Layer;
@@ -246,6 +247,8 @@ pub(crate) struct State {
     pub kept: u64,
     /// All groups up to this one are durable.
     pub durable: u64,
+    /// The last transaction of the groups that are kept.
+    pub kept_version: u64,
     pub table: Table,
     /// Of a store in place.
     pub space: Option<Space>,
@@ -287,6 +290,7 @@ pub(crate) struct Core {
     preparing: Right,
     pub committing: Right,
     pub syncing: Right,
+    pub delay: Delay,
     pub telling: Mutex<Telling>,
     pub cleaner: Cleaner,
     /// What users wait for, and which of it cleaning touched.
@@ -367,6 +371,7 @@ impl Core {
         let data = Data::new(tenant, state.space.as_ref().map(Space::unit), options.elsewhere);
         let (zones, zone, leave) = (volume.geometry().zones, volume.least_capacity(), data.left_to_metadata());
         let rules = cleaning::rules(zones, zone, leave, options.attended);
+        let delay = Delay::after(state.version);
         Core {
             tenant: tenant.clone(),
             kv,
@@ -377,6 +382,7 @@ impl Core {
             preparing: Right::default(),
             committing: Right::default(),
             syncing: Right::default(),
+            delay,
             telling: Mutex::default(),
             cleaner: Cleaner::new(tenant, rules),
             load: Load::default(),

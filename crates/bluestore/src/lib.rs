@@ -18,6 +18,7 @@ mod core;
 mod counts;
 mod data;
 mod defragment;
+mod delay;
 mod derive;
 mod draft;
 mod fetch;

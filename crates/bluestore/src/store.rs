@@ -165,6 +165,7 @@ impl BlueStore {
             next: ceiling,
             ceiling,
             version,
+            kept_version: version,
             ..State::default()
         };
         let rounds = rounds(kv.as_ref())?;
@@ -265,7 +266,9 @@ impl BlueStore {
                 return Err((error, callbacks));
             }
         }
-        draft.publish(callbacks).map(Ticket)
+        let group = draft.publish(callbacks)?;
+        self.0.delay.queued();
+        Ok(Ticket(group))
     }
 
     /// The ticket of this number; `None`: none of this opening has it.
