@@ -76,8 +76,8 @@ enum Side {
 impl Side {
     const ALL: [Side; 6] = [
         Side::Ceph(Osd::FileStore),
-        Side::Ceph(Osd::BlueStore),
-        Side::Ceph(Osd::NewerBlueStore),
+        Side::Ceph(Osd::Pacific),
+        Side::Ceph(Osd::Reef),
         Side::Xfs,
         Side::InPlace,
         Side::Zones,
@@ -151,7 +151,7 @@ impl What {
     /// Whether the usual form has that side's row.
     fn is_usual(self, side: Side) -> bool {
         match self {
-            _ if side == Side::Ceph(Osd::NewerBlueStore) => false,
+            _ if side == Side::Ceph(Osd::Reef) => false,
             What::Write(size, at_once) | What::Read(size, at_once) => {
                 matches!((size / KIB, at_once), (4 | 64 | 1024, 16) | (4, 1))
             }
@@ -412,10 +412,10 @@ fn drawn(run: &mut Run, side: Side, points: Vec<(f64, f64)>) {
 const GOALS: [(Side, Side, f64); 6] = [
     (Side::InPlace, Side::Ceph(Osd::FileStore), 1.5),
     (Side::Zones, Side::Ceph(Osd::FileStore), 1.5),
-    (Side::InPlace, Side::Ceph(Osd::BlueStore), 1.0),
-    (Side::Zones, Side::Ceph(Osd::BlueStore), 1.2),
-    (Side::InPlace, Side::Ceph(Osd::NewerBlueStore), 1.0),
-    (Side::Zones, Side::Ceph(Osd::NewerBlueStore), 1.2),
+    (Side::InPlace, Side::Ceph(Osd::Pacific), 1.0),
+    (Side::Zones, Side::Ceph(Osd::Pacific), 1.2),
+    (Side::InPlace, Side::Ceph(Osd::Reef), 1.0),
+    (Side::Zones, Side::Ceph(Osd::Reef), 1.2),
 ];
 
 fn ratios(run: &mut Run) {

@@ -96,8 +96,8 @@ struct Side {
 
 const KV: Whose = Whose::Ours(MetadataIn::Kv);
 const ROCKSDB: Whose = Whose::Ours(MetadataIn::RocksDb);
-const CEPH: Whose = Whose::Ceph(Osd::BlueStore);
-const NEWER_CEPH: Whose = Whose::Ceph(Osd::NewerBlueStore);
+const CEPH: Whose = Whose::Ceph(Osd::Pacific);
+const NEWER_CEPH: Whose = Whose::Ceph(Osd::Reef);
 
 const fn side(whose: Whose, place: Place) -> Side {
     Side { whose, place }

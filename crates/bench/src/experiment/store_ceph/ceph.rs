@@ -19,17 +19,18 @@ const STARTS: Duration = Duration::from_secs(600);
 pub(crate) enum Osd {
     /// Debian 12's Ceph is the last release that has it.
     FileStore,
-    BlueStore,
-    /// Debian 13's, with its own C library. No usual form has it, as it has to be downloaded.
-    NewerBlueStore,
+    /// BlueStore, in the same Ceph.
+    Pacific,
+    /// BlueStore in Debian 13's, which has its own C library. No usual form has it, as it has to be downloaded.
+    Reef,
 }
 
 impl Osd {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Osd::FileStore => "Ceph's FileStore",
-            Osd::BlueStore => "Ceph's BlueStore",
-            Osd::NewerBlueStore => "BlueStore of Ceph 18.2",
+            Osd::Pacific => "Ceph's BlueStore",
+            Osd::Reef => "BlueStore of Ceph 18.2",
         }
     }
 
@@ -37,8 +38,8 @@ impl Osd {
     fn arguments(self) -> [&'static str; 2] {
         match self {
             Osd::FileStore => ["16.2", "filestore"],
-            Osd::BlueStore => ["16.2", "bluestore"],
-            Osd::NewerBlueStore => ["18.2", "bluestore"],
+            Osd::Pacific => ["16.2", "bluestore"],
+            Osd::Reef => ["18.2", "bluestore"],
         }
     }
 }
