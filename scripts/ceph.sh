@@ -8,15 +8,17 @@ osds=1           # how many OSDs there are
 osd=             # directory of the first OSD's data; empty: one in $work. Those of the others end with .1, .2, …
 journal_size=256 # MiB of FileStore's journal, which stands in that directory
 settings=        # more lines of the configuration
-lasts=300        # seconds after which a process of `begins` ends by itself; 0: when the script is gone
+lasts=600        # seconds after which a process of `begins` ends by itself; 0: when the script is gone
 
 cannot() {
     echo "not run: scripts/$(basename "$0"): $*"
     exit 3
 }
-ceph=$(scripts/ceph-setup "${release:-16.2}") || {
+code=0
+ceph=$(scripts/ceph-setup "${release:-16.2}") || code=$?
+[ $code = 0 ] || {
     echo "$ceph"
-    exit 3
+    exit $code
 }
 libraries=$ceph/usr/lib/x86_64-linux-gnu:$ceph/usr/lib/x86_64-linux-gnu/ceph:$ceph/lib/x86_64-linux-gnu
 work=$(mktemp -d "${TMPDIR:-/tmp}/imbrex-ceph.XXXXXX")

@@ -4,7 +4,10 @@
 other_releases() {
     local uri keys=/usr/share/keyrings/debian-archive-keyring.gpg apt=$1 suite
     shift
-    uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n1)
+    archive() { apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n1; }
+    uri=$(archive)
+    # A new machine has no lists.
+    [ -n "$uri" ] || { apt-get -qq update >&2 && uri=$(archive); } || true
     [ -n "$uri" ] || cannot "apt knows no archive of Debian; run apt-get update"
     [ -r $keys ] || cannot "no keys of Debian's archive here; install debian-archive-keyring"
     mkdir -p "$apt"/{lists/partial,cache/archives/partial,state,none}

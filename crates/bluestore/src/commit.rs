@@ -137,7 +137,8 @@ impl Core {
             Ok(done) => done,
             Err(taken) => {
                 let leading = Leading(self, taken);
-                self.delay.wait();
+                let gathers = self.state().kept < group;
+                self.delay.wait(gathers);
                 self.keep_quietly(group)?;
                 let ahead = self.sync_kept()?;
                 drop(leading);
@@ -215,7 +216,7 @@ impl Core {
             }
             (self.forgotten(state), callbacks)
         };
-        self.delay.synced(version, began.elapsed());
+        self.delay.synced(version, began.elapsed(), ahead.is_some());
         self.tenant.free(&free, kept);
         lock(&self.telling).next.extend(callbacks.into_iter().map(|told| (told, Ok(()))));
         Ok(ahead)

@@ -25,6 +25,8 @@ struct Ended {
     came: u64,
     /// In the window of the sync before most came back.
     come_back: bool,
+    /// Data of the next group were written before it: so they will be again.
+    ahead: bool,
 }
 
 impl Ended {
@@ -32,16 +34,17 @@ impl Ended {
         self.window.saturating_sub(self.at.elapsed())
     }
 
-    /// So long it is worth waiting for others; zero: not at all.
-    fn worth(&self, left: Duration) -> Duration {
-        if self.come_back && self.came < self.durable { left } else { Duration::ZERO }
+    /// So long it is worth waiting for others; zero: not at all. `gathers`: the group that is to be synced takes whoever comes.
+    fn worth(&self, left: Duration, gathers: bool) -> Duration {
+        let gains = gathers || self.ahead;
+        if gains && self.come_back && self.came < self.durable { left } else { Duration::ZERO }
     }
 
     /// The sync behind it.
-    fn then(&self, last: u64, took: Duration, at: Instant) -> Ended {
+    fn then(&self, last: u64, (took, ahead): (Duration, bool), at: Instant) -> Ended {
         let window = (took / PART).min(MOST);
-        let come_back = self.came * 4 >= self.durable * 3;
-        Ended { at, window, last, durable: last.saturating_sub(self.last), came: 0, come_back }
+        let come_back = self.durable > 0 && self.came * 4 >= self.durable * 3;
+        Ended { at, window, last, durable: last.saturating_sub(self.last), came: 0, come_back, ahead }
     }
 }
 
@@ -54,7 +57,15 @@ pub(crate) struct Delay {
 impl Delay {
     /// Of a store whose last transaction had that number.
     pub fn after(last: u64) -> Delay {
-        let ended = Ended { at: Instant::now(), window: Duration::ZERO, last, durable: 1, came: 0, come_back: false };
+        let ended = Ended {
+            at: Instant::now(),
+            window: Duration::ZERO,
+            last,
+            durable: 0,
+            came: 0,
+            come_back: false,
+            ahead: false,
+        };
         Delay { last: Mutex::new(ended), came: Condvar::new() }
     }
 
@@ -69,17 +80,17 @@ impl Delay {
         }
     }
 
-    /// A sync has ended, and transactions up to this one are durable.
-    pub fn synced(&self, transaction: u64, took: Duration) {
+    /// A sync has ended, and transactions up to this one are durable. `ahead`: data of the next group were written before it.
+    pub fn synced(&self, transaction: u64, took: Duration, ahead: bool) {
         let mut last = lock(&self.last);
-        *last = last.then(transaction, took, Instant::now());
+        *last = last.then(transaction, (took, ahead), Instant::now());
     }
 
-    /// Before a sync: waits for others as long as that is worth it.
-    pub fn wait(&self) {
+    /// Before a sync: waits for others as long as that is worth it. `gathers`: the group that is to be synced takes whoever comes.
+    pub fn wait(&self, gathers: bool) {
         let mut last = lock(&self.last);
         loop {
-            let worth = last.worth(last.left());
+            let worth = last.worth(last.left(), gathers);
             if worth.is_zero() {
                 return;
             }
@@ -95,28 +106,50 @@ mod tests {
     const TURN: Duration = Duration::from_micros(8333);
 
     fn ended(durable: u64, came: u64) -> Ended {
-        Ended { at: Instant::now(), window: TURN, last: 100, durable, came, come_back: false }
+        let at = Instant::now();
+        Ended { at, window: TURN, last: 100, durable, came, come_back: false, ahead: false }
+    }
+
+    /// The sync behind this one, which makes some more durable.
+    fn next(of: &Ended, more: u64, took: Duration) -> Ended {
+        of.then(100 + more, (took, false), Instant::now())
     }
 
     #[test]
     fn others_are_waited_for_where_most_came_back() {
-        for (durable, came, worth) in
-            [(8, 8, true), (8, 6, true), (8, 5, false), (16, 0, false), (1, 1, true), (1, 0, false)]
-        {
-            let next = ended(durable, came).then(108, TURN, Instant::now());
-            assert_eq!(!next.worth(TURN).is_zero(), worth, "{came} of {durable}");
+        let cases = [
+            (8, 8, true),
+            (8, 6, true),
+            (8, 5, false),
+            (16, 0, false),
+            (1, 1, true),
+            (1, 0, false),
+            // Nobody was let go.
+            (0, 0, false),
+        ];
+        for (durable, came, worth) in cases {
+            let next = next(&ended(durable, came), 8, TURN);
+            assert_eq!(!next.worth(TURN, true).is_zero(), worth, "{came} of {durable}");
             assert_eq!((next.durable, next.came), (8, 0));
         }
     }
 
     #[test]
+    fn nobody_waits_for_those_who_would_gain_nothing() {
+        let next = next(&ended(8, 8), 8, TURN);
+        assert!(next.worth(TURN, false).is_zero());
+        // Their data will be written before the sync.
+        assert!(!Ended { ahead: true, ..next }.worth(TURN, false).is_zero());
+    }
+
+    #[test]
     fn nobody_waits_longer_than_for_all_of_them_or_a_part_of_a_sync() {
-        let next = ended(8, 8).then(108, TURN, Instant::now());
-        assert_eq!(next.window, TURN / 8);
-        assert!(Ended { came: 8, ..next }.worth(TURN).is_zero());
-        assert_eq!(ended(8, 8).then(108, Duration::from_secs(1), Instant::now()).window, MOST);
+        let of = next(&ended(8, 8), 8, TURN);
+        assert_eq!(of.window, TURN / 8);
+        assert!(Ended { came: 8, ..of }.worth(TURN, true).is_zero());
+        assert_eq!(next(&ended(8, 8), 8, Duration::from_secs(1)).window, MOST);
         // Whoever syncs has queued its own before: alone it waits for nobody.
-        let next = ended(1, 1).then(101, TURN, Instant::now());
-        assert!(Ended { came: 1, ..next }.worth(TURN).is_zero());
+        let of = next(&ended(1, 1), 1, TURN);
+        assert!(Ended { came: 1, ..of }.worth(TURN, true).is_zero());
     }
 }

@@ -607,6 +607,7 @@ impl<'a> Draft<'a> {
                 self.core.tenant.forget(ZoneId(place.zone), group);
             }
         }
+        self.core.delay.queued();
         Ok(group)
     }
 }

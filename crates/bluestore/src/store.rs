@@ -266,9 +266,7 @@ impl BlueStore {
                 return Err((error, callbacks));
             }
         }
-        let group = draft.publish(callbacks)?;
-        self.0.delay.queued();
-        Ok(Ticket(group))
+        draft.publish(callbacks).map(Ticket)
     }
 
     /// The ticket of this number; `None`: none of this opening has it.
