@@ -1,5 +1,5 @@
-# Sourced behind common.sh by scripts that run a monitor and OSDs of Debian's Ceph (scripts/ceph-setup), on 127.0.0.1 only. What they set before: `release`, if
-# it is not to be 16.2.
+# Sourced behind common.sh by scripts that run a monitor and OSDs of Debian's Ceph (scripts/ceph-setup), on 127.0.0.1 only. What they set before:
+# `release`, 16.2 or 18.2.
 #
 # It leaves `ceph`, where that is unpacked, `python`, which can load its libraries, and `work`, a new directory. That and all processes go with the script, however it ends. Where Ceph
 # cannot run here, the script ends with 3 and one line "not run: …". What a script may set before it starts the monitor:
@@ -15,7 +15,7 @@ cannot() {
     exit 3
 }
 code=0
-ceph=$(scripts/ceph-setup "${release:-16.2}") || code=$?
+ceph=$(scripts/ceph-setup "$release") || code=$?
 [ $code = 0 ] || {
     echo "$ceph"
     exit $code

@@ -23,8 +23,8 @@ struct Mem {
     meeting: Mutex<(usize, usize)>,
     met: Condvar,
     writes: Mutex<Vec<usize>>,
-    /// How many syncs there were, and how long one takes.
-    syncs: Mutex<(usize, Duration)>,
+    /// How many syncs there were, how long one takes, and which one fails.
+    syncs: Mutex<(usize, Duration, Option<usize>)>,
     /// Records of blobs are not in memory, and this record cannot be read.
     damaged: Mutex<Option<(Family, Vec<u8>)>>,
 }
@@ -85,13 +85,13 @@ impl KeyValue for Mem {
         all
     }
     fn sync(&self) -> Result<()> {
-        let takes = {
+        let (number, takes, fails) = {
             let mut syncs = self.syncs.lock().unwrap();
             syncs.0 += 1;
-            syncs.1
+            *syncs
         };
         std::thread::sleep(takes);
-        Ok(())
+        if fails == Some(number) { Err(imbrex_device::Error::corrupt(&"metadata".into(), "a log")) } else { Ok(()) }
     }
     fn write(&self, changes: &[Change]) -> Result<()> {
         self.call(2, Family::Super);
@@ -697,25 +697,42 @@ fn what_is_deferred_and_cannot_be_read_holds_up_no_others() {
     }
 }
 
-/// So many syncs has a store whose clients each commit so many transactions, one behind the other, on a drive that takes 40 ms for a sync.
-fn syncs(clients: u8, each: u8) -> usize {
+/// Clients each commit so many transactions with so many bytes, one behind the other, on a drive that takes 40 ms for a sync. How many syncs
+/// that takes, and how many transactions were refused, one of each client at most: it commits no more then.
+fn syncs(clients: u8, each: u8, bytes: u64, fails: Option<usize>) -> (usize, usize) {
     let a = new(&large(), options());
-    *a.kv.syncs.lock().unwrap() = (0, Duration::from_millis(40));
+    *a.kv.syncs.lock().unwrap() = (0, Duration::from_millis(40), fails);
+    let refused = Mutex::new(0);
     std::thread::scope(|scope| {
         for client in 0..clients {
-            let store = &a.store;
+            let (store, refused, content) = (&a.store, &refused, content(bytes, client));
             scope.spawn(move || {
-                (0..each).for_each(|n| does(store, |t| _ = t.touch(ALL, &id(&format!("{client} {n}")))).unwrap())
+                let one = |n| {
+                    let id = id(&format!("{client} {n}"));
+                    does(store, |t| _ = t.touch(ALL, &id).write(ALL, &id, 0, &content))
+                };
+                *refused.lock().unwrap() += usize::from((0..each).try_for_each(one).is_err());
             });
         }
     });
-    let (syncs, _) = *a.kv.syncs.lock().unwrap();
-    syncs
+    let (syncs, ..) = *a.kv.syncs.lock().unwrap();
+    (syncs, refused.into_inner().unwrap())
 }
 
 #[test]
 fn clients_that_come_back_at_once_share_a_sync() {
     // Each would be in every second sync otherwise. Once is enough: another program may keep clients from coming back.
-    let least = (0..5).map(|_| syncs(8, 20)).find(|syncs| *syncs <= 28);
-    assert!(least.is_some(), "8 clients with 20 transactions each never had 28 syncs or fewer");
+    for bytes in [0, 64 << 10] {
+        let all: Vec<_> = (0..5).map(|_| syncs(8, 20, bytes, None)).collect();
+        assert!(all.iter().any(|(syncs, _)| *syncs <= 28), "{bytes} bytes: {all:?}");
+    }
+}
+
+#[test]
+fn a_sync_that_fails_ends_all_who_wait_for_one_another() {
+    for bytes in [0, 64 << 10] {
+        for fails in 1..6 {
+            assert_eq!(syncs(8, 20, bytes, Some(fails)), (fails, 8), "{bytes} bytes");
+        }
+    }
 }

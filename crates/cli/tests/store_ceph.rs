@@ -62,6 +62,13 @@ fn result(at: &Place) -> Value {
     serde_json::from_str(&fs::read_to_string(at.host("out/result.json")).unwrap()).unwrap()
 }
 
+/// Runs these rows, and looks at what is left of them.
+fn measured(at: &Place, name: &str, only: &[&str]) -> Value {
+    done(experiment(at, name, only).output().unwrap());
+    nothing_is_left(at);
+    result(at)
+}
+
 fn row<'a>(result: &'a Value, name: &str) -> &'a Value {
     result["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"))
 }
@@ -130,9 +137,7 @@ fn each_side_writes_creates_reads_and_has_an_image() {
     let only: Vec<_> =
         whats.iter().flat_map(|what| ["Ceph's", "ours"].map(|whose| format!("{what}: {whose}"))).collect();
     let only: Vec<_> = only.iter().map(String::as_str).collect();
-    done(experiment(&at, "store-ceph", &only).output().unwrap());
-    nothing_is_left(&at);
-    let result = result(&at);
+    let result = measured(&at, "store-ceph", &only);
     assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * SIDES.len());
     assert_eq!(result["ratios"].as_array().unwrap().len(), whats.len() * 4);
     for row in result["rows"].as_array().unwrap() {
@@ -205,9 +210,7 @@ fn new_objects_have_metadata_on_xfs_and_on_ours_without_ceph() {
     fs::create_dir_all(at.host("tree/scripts")).unwrap();
     symlink(format!("{SCRIPTS}/xfs-load.py"), at.host("tree/scripts/xfs-load.py")).unwrap();
     let whats = [1, 16].map(|at_once| format!("new objects of 512 KiB with metadata of 500 bytes, {at_once} at once"));
-    done(experiment(&at, "store-ceph", &["new objects of 512 KiB"]).output().unwrap());
-    nothing_is_left(&at);
-    let result = result(&at);
+    let result = measured(&at, "store-ceph", &["new objects of 512 KiB"]);
     assert_eq!(result["rows"].as_array().unwrap().len(), whats.len() * OTHERS.len());
     for side in OTHERS {
         let [one, many] = [0, 1].map(|what| row(&result, &format!("{}: {side}", whats[what])));
@@ -241,9 +244,7 @@ fn without_ceph(at: &Place) {
 fn rows_of_ceph_say_why_there_is_none_and_ours_run() {
     let (_turn, at) = (turn(), place());
     without_ceph(&at);
-    done(experiment(&at, "store-ceph", &["writes of 16 KiB, 16 at once"]).output().unwrap());
-    nothing_is_left(&at);
-    let result = result(&at);
+    let result = measured(&at, "store-ceph", &["writes of 16 KiB, 16 at once"]);
     for side in SIDES.into_iter().chain([NEWER]) {
         let row = row(&result, &format!("writes of 16 KiB, 16 at once: {side}"));
         match (side.contains("Ceph"), imbrex_bench::baseline::check(imbrex_bench::baseline::FileSystem::Xfs)) {
@@ -275,9 +276,7 @@ fn metadata_of_an_osd_are_on_a_drive_of_their_own() {
         return;
     }
     let (_turn, at) = (turn(), place());
-    done(experiment(&at, "store-db", &["of 256 KiB: Ceph's"]).output().unwrap());
-    nothing_is_left(&at);
-    let result = result(&at);
+    let result = measured(&at, "store-db", &["of 256 KiB: Ceph's"]);
     let rows = result["rows"].as_array().unwrap();
     assert_eq!((rows.len(), result["ratios"].as_array().unwrap().len()), (4, 2));
     rows.iter().for_each(is_apart);
@@ -296,18 +295,14 @@ fn a_newer_release_of_ceph_is_measured() {
         "image, reads in order of 64 KiB, 256 at once",
     ];
     let only = whats.map(|what| format!("{what}: {NEWER}"));
-    done(experiment(&at, "store-ceph", &only.each_ref().map(String::as_str)).output().unwrap());
-    nothing_is_left(&at);
-    let of_objects = result(&at);
+    let of_objects = measured(&at, "store-ceph", &only.each_ref().map(String::as_str));
     for what in whats {
         let row = row(&of_objects, &format!("{what}: {NEWER}"));
         assert!(row["not_run"].is_null() && row["operations"].as_u64().unwrap() > 0, "{row}");
         let (read, written) = (row["bytes_read"].as_u64().unwrap(), row["bytes_drive"].as_u64().unwrap());
         assert!(if what.contains("reads") { read } else { written } > 0, "{row}");
     }
-    done(experiment(&at, "store-db", &[&format!("of 256 KiB: {NEWER}")]).output().unwrap());
-    nothing_is_left(&at);
-    let apart = result(&at);
+    let apart = measured(&at, "store-db", &[&format!("of 256 KiB: {NEWER}")]);
     assert_eq!(apart["rows"].as_array().unwrap().len(), 1);
     is_apart(&apart["rows"][0]);
 }
@@ -316,9 +311,7 @@ fn a_newer_release_of_ceph_is_measured() {
 fn our_metadata_are_on_a_drive_of_their_own_where_there_is_no_ceph() {
     let (_turn, at) = (turn(), place());
     without_ceph(&at);
-    done(experiment(&at, "store-db", &["of 256 KiB"]).output().unwrap());
-    nothing_is_left(&at);
-    let result = result(&at);
+    let result = measured(&at, "store-db", &["of 256 KiB"]);
     let (mut ours, mut rocksdb) = (0, 0);
     for row in result["rows"].as_array().unwrap() {
         let name = row["name"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! `store-ceph`: an object store on the emulated disk as an OSD of Debian's Ceph 16.2 has it, with FileStore and with BlueStore (and of 18.2, with BlueStore), beside ours on the same disk and on a host-managed drive with its mechanics.
+//! `store-ceph`: an object store on the emulated disk as an OSD of Debian's Ceph has it: of 16.2 with FileStore and with BlueStore, of 18.2 with BlueStore. Ours is beside it, on the same disk and on a host-managed drive with its mechanics.
 //! Writes, reads and creates of objects, and requests to block images, in real time. A write counts when it survives a loss of power. And new objects with metadata, beside
 //! files on XFS with a database, as Ceph had it between its two stores.
 //!
@@ -150,15 +150,15 @@ impl What {
 
     /// Whether the usual form has that side's row.
     fn is_usual(self, side: Side) -> bool {
-        match self {
-            _ if side == Side::Ceph(Osd::Reef) => false,
+        let what = match self {
             What::Write(size, at_once) | What::Read(size, at_once) => {
                 matches!((size / KIB, at_once), (4 | 64 | 1024, 16) | (4, 1))
             }
             What::Image(_, _, at_once) => at_once == IMAGE_AT_ONCE,
             What::ManyCreates => false,
             What::Creates | What::New(_) => true,
-        }
+        };
+        what && side != Side::Ceph(Osd::Reef)
     }
 
     /// Whether it takes more room than others.
@@ -450,7 +450,7 @@ fn settings(run: &mut Run) -> Result<(), Stop> {
     run.model(&profile()?);
     run.setting("drives", format!("{} GiB, the outer edge of {DRIVE}; a conventional disk of its mechanics for all but the zones; write cache on", CAPACITY >> 30));
     run.setting("Ceph", "one OSD, one monitor, clients in Python or `rbd bench` over the loopback, 8 placement groups, no replicas, no authentication; osd_memory_target 1 GiB");
-    run.setting("Ceph 18.2", "the same, with osd_op_queue wpq, as 16.2 has it: its own would not let clients have more than what it takes the drive for");
+    run.setting("Ceph 18.2", "the same, with osd_op_queue wpq, as 16.2 has it");
     run.setting("FileStore", "on XFS, with a journal of 1 GiB in the same file system, 1 GiB of page cache");
     run.setting("XFS", format!("files that are written and fsynced, and a LevelDB with synced puts of {METADATA} bytes beside them, by threads of Python; 1 GiB of page cache"));
     run.setting("ours", ours::memory());

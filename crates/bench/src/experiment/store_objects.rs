@@ -49,10 +49,11 @@ enum What {
     Split,
     List,
     Clone,
-    /// With the memory that outlives a process, and without it.
-    Opens(bool),
-    /// The same with long objects as well.
-    OpensWhole(bool),
+    /// After a kill, with the memory that outlives a process, or without it; with long objects as well, or not.
+    Opens {
+        killed: bool,
+        whole: bool,
+    },
 }
 
 const MILLION: &str = "1,000,000 objects of 4 KiB, 16 at once";
@@ -70,10 +71,10 @@ const ROWS: &[(&str, What)] = &[
     (SPLIT, What::Split),
     ("a collection of 1,000,000 objects is listed", What::List),
     (CLONE, What::Clone),
-    (KILLED, What::Opens(true)),
-    (LOST, What::Opens(false)),
-    (WHOLE_KILLED, What::OpensWhole(true)),
-    (WHOLE_LOST, What::OpensWhole(false)),
+    (KILLED, What::Opens { killed: true, whole: false }),
+    (LOST, What::Opens { killed: false, whole: false }),
+    (WHOLE_KILLED, What::Opens { killed: true, whole: true }),
+    (WHOLE_LOST, What::Opens { killed: false, whole: true }),
 ];
 
 const ALL: CollectionId = CollectionId { pool: 1, seed: 0 };
@@ -161,10 +162,6 @@ impl Side {
         self.create(to.saturating_sub(self.made), &[7; SHORT], 256, run).map(drop)
     }
 
-    fn grow_whole(&mut self, to: u64, run: &Run) -> Result<(), Stop> {
-        self.create(to.saturating_sub(self.whole), &vec![7; WHOLE], 4, run).map(drop)
-    }
-
     fn list(&self) -> Result<u64, Stop> {
         let (mut count, mut next) = (0, None);
         loop {
@@ -216,10 +213,11 @@ impl Side {
         let part = if run.options.short { 200 } else { 1 };
         match what {
             What::Creates(..) => {}
-            What::Opens(_) => self.grow(4_000_000 / part, run)?,
-            What::OpensWhole(_) => {
+            What::Opens { whole, .. } => {
                 self.grow(4_000_000 / part, run)?;
-                self.grow_whole(WHOLE_OBJECTS / part, run)?;
+                if whole {
+                    self.create((WHOLE_OBJECTS / part).saturating_sub(self.whole), &vec![7; WHOLE], 4, run)?;
+                }
             }
             _ => self.grow(1_000_000 / part, run)?,
         }
@@ -255,7 +253,7 @@ impl Side {
                 self.does(|t| _ = t.clone_object(ALL, &from, &to))?;
                 1
             }
-            What::Opens(killed) | What::OpensWhole(killed) => {
+            What::Opens { killed, .. } => {
                 let (seconds, wall) = self.opens(killed, run)?;
                 figures.extend([("seconds of the drive", seconds), ("seconds of the wall, of one thread", wall)]);
                 1
@@ -311,7 +309,10 @@ fn run(run: &mut Run) -> Result<(), Stop> {
         compare(row, "seconds of the drive", 1.0, &within(10.0));
     }
     let made = |(name, _): &(&str, What)| Some(((*name).to_owned(), *run.measured(name)?.figures.get(RATE)?, None));
-    let bars = ROWS.iter().filter_map(made).collect();
+    let bars: Vec<_> = ROWS.iter().filter_map(made).collect();
+    if bars.is_empty() {
+        return Ok(());
+    }
     run.outcome.charts.push(Chart {
         file: "made".into(),
         title: "Objects that are made in a second of the drive".into(),
