@@ -167,14 +167,16 @@ impl Banded {
     fn begin_in_place(&self, zone: ZoneId, at: u64, tag: Tag) -> Result<InPlace<'_>> {
         let slot = self.slot(zone, at, tag)?;
         let is_whole = |word: &Word| word.state == ZoneState::Full && word.written == self.layout.capacity();
+        // With whether somebody has claimed the band.
         let is_due = || {
             let side = lock(&slot.side);
-            is_whole(&side.word) && !side.settled
+            (is_whole(&side.word) && !side.settled, side.claimed)
         };
-        if is_due() {
-            // It is full by what was written to it: from here on nothing of that is checked, or on its way. Others who come now wait.
+        if is_due() != (false, false) {
+            // Others who come while one of them sets it in place wait until that one's claim is gone.
             let _settling = lock(&slot.settling);
-            if is_due() {
+            if is_due().0 {
+                // It is full by what was written to it: from here on nothing of that is checked, or on its way.
                 let (claim, _) = self.claim(zone, at, tag)?;
                 self.change(&claim, zone, Change::InPlace).map_err(|fault| self.fault(fault, zone, at))?;
             }

@@ -253,7 +253,7 @@ fn a_band_that_was_written_to_its_end_is_written_in_place() {
 /// The first of them sets it in place, and the others wait for that.
 #[test]
 fn many_may_be_the_first_to_write_a_band_in_place() {
-    for _ in 0..50 {
+    for _ in 0..300 {
         let (disk, _) = disk();
         let drive = open(&disk).unwrap();
         for from in 0..16 {
