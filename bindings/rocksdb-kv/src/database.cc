@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "host_log.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
+#include "rocksdb/experimental.h"
 #include "rocksdb/filter_policy.h"
 #include "rocksdb/listener.h"
 #include "rocksdb/table.h"
@@ -45,10 +47,11 @@ constexpr uint64_t kMoreThanLog = 4;
 // Where an opening finds no room for tables it takes all that is in the logs to memory, so that something can be deleted.
 constexpr uint64_t kAllLogs = 256;
 
-// Hears of what fails in the background: without it writes would go on, and what is in memory would never become tables.
+// Hears of what fails in the background: without it writes would go on, and what is in memory would never become tables. And of compactions.
 class Watch final : public rocksdb::EventListener {
  public:
   explicit Watch(Database* database) : database_(database) {}
+  void OnCompactionBegin(rocksdb::DB* /*db*/, const rocksdb::CompactionJobInfo& /*info*/) override { database_->NoteCompaction(); }
   void OnBackgroundError(rocksdb::BackgroundErrorReason /*reason*/, Status* error) override { database_->NoteFailure(*error); }
 
  private:
@@ -112,6 +115,11 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
 constexpr std::chrono::milliseconds kNap(5);
 constexpr int kIdle = 400;
 
+// Who finds no room has all tables compacted that lie above others, once one key in so many was deleted since somebody did. More often it would cost more than it gives.
+constexpr uint64_t kDeletedOf = 16;
+// Nobody knows what was deleted before the opening, so that is enough. It leaves room to be added to.
+constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max() / 2;
+
 Slice SliceOf(const void* bytes, size_t length) { return Slice(static_cast<const char*>(bytes), length); }
 
 }  // namespace
@@ -149,6 +157,8 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   }
   return status;
 }
+
+Database::Database() : deleted_(kUnknown) {}
 
 Status Database::OpenWith(const DBOptions& options, const ColumnFamilyOptions& of_family, const imbrex_rocks_options& given) {
   // RocksDB wants its own first one, in which nothing is.
@@ -215,7 +225,22 @@ Status Database::Pairs(const imbrex_rocks_range& range, void* context, imbrex_ro
   return iterator->status();
 }
 
-Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change) const {
+uint64_t Database::KeysOf(rocksdb::ColumnFamilyHandle* family, const rocksdb::Range& range) const {
+  uint64_t keys = 0;
+  uint64_t all = 0;
+  uint64_t bytes = 0;
+  rocksdb::SizeApproximationOptions options;
+  options.include_memtables = true;
+  if (!db_->GetIntProperty(family, rocksdb::DB::Properties::kEstimateNumKeys, &keys) ||
+      !db_->GetIntProperty(family, rocksdb::DB::Properties::kLiveSstFilesSize, &all) || all == 0 ||
+      !db_->GetApproximateSizes(options, family, &range, 1, &bytes).ok()) {
+    return kShort;
+  }
+  const double part = std::min(1.0, static_cast<double>(bytes) / static_cast<double>(all));
+  return std::max<uint64_t>(kShort, static_cast<uint64_t>(part * static_cast<double>(keys)));
+}
+
+Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change, uint64_t* deleted) const {
   const Slice from = SliceOf(change.first, change.first_length);
   const Slice end = SliceOf(change.second, change.second_length);
   if (from.compare(end) >= 0) {
@@ -231,8 +256,10 @@ Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_chan
   }
   Status status = iterator->status();
   if (status.ok() && keys.size() == kShort) {
+    *deleted += KeysOf(family, rocksdb::Range(from, end));
     return batch->DeleteRange(family, from, end);
   }
+  *deleted += keys.size();
   for (size_t i = 0; status.ok() && i < keys.size(); ++i) {
     status = batch->Delete(family, keys[i]);
   }
@@ -242,6 +269,7 @@ Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_chan
 Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
   rocksdb::WriteBatch batch;
   Status status = Failure();
+  uint64_t deleted = 0;
   for (size_t i = 0; status.ok() && i < count; ++i) {
     const imbrex_rocks_change& change = changes[i];
     const Slice key = SliceOf(change.first, change.first_length);
@@ -251,9 +279,10 @@ Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
         break;
       case IMBREX_ROCKS_DELETE:
         status = batch.Delete(Family(change.family), key);
+        ++deleted;
         break;
       case IMBREX_ROCKS_DELETE_RANGE:
-        status = DeleteRange(&batch, change);
+        status = DeleteRange(&batch, change, &deleted);
         break;
       default:
         status = Status::InvalidArgument("a change of an unknown kind");
@@ -262,6 +291,7 @@ Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
   if (status.ok()) {
     // Not synced: the file system's memory outlives the process.
     status = db_->Write(rocksdb::WriteOptions(), &batch);
+    deleted_.fetch_add(deleted, std::memory_order_relaxed);
   }
   return NoteFailure(status);
 }
@@ -275,23 +305,71 @@ Status Database::MakeRoom() {
   if (look_) {
     return Status::OK();
   }
+  // One after the other: for whoever waits here it may be done.
+  const std::lock_guard<std::mutex> lock(making_room_);
+  const uint64_t deleted = deleted_.load(std::memory_order_relaxed);
   // Deletions that are in memory have no effect on tables.
   Status status = db_->Flush(rocksdb::FlushOptions(), families_);
-  for (int idle = 0; status.ok() && idle < kIdle;) {
-    uint64_t pending = 0;
-    uint64_t running = 0;
-    db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kCompactionPending, &pending);
-    db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kNumRunningCompactions, &running);
-    if (pending == 0 && running == 0) {
-      break;
-    }
-    // What is pending and never begins is not waited for.
-    idle = running == 0 ? idle + 1 : 0;
-    std::this_thread::sleep_for(kNap);
-    status = Failure();
+  if (status.ok()) {
+    status = WaitForCompactions();
+  }
+  uint64_t keys = 0;
+  db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &keys);
+  if (!status.ok() || deleted == 0 || deleted < keys / kDeletedOf) {
+    return status;
+  }
+  // RocksDB by itself leaves a deletion above what it deletes until more has come. Each time all tables go one level down.
+  for (int level = 0; status.ok() && level < db_->NumberLevels() && Suggest(&status); ++level) {
+    status = WaitForCompactions();
+  }
+  if (status.ok()) {
+    deleted_.fetch_sub(deleted, std::memory_order_relaxed);
   }
   return status;
 }
+
+bool Database::Suggest(Status* status) {
+  bool any = false;
+  for (rocksdb::ColumnFamilyHandle* family : families_) {
+    int levels = 0;
+    for (int level = 0; level < db_->NumberLevels(family); ++level) {
+      std::string files;
+      db_->GetProperty(family, rocksdb::DB::Properties::kNumFilesAtLevelPrefix + std::to_string(level), &files);
+      levels += files == "0" ? 0 : 1;
+    }
+    if (status->ok() && levels > 1) {
+      // Not CompactRange: it takes tables of a level together and all that is below and between them, for which a full drive has no room. What RocksDB begins by
+      // itself is one table and what is below.
+      *status = rocksdb::experimental::SuggestCompactRange(db_.get(), family, nullptr, nullptr);
+      any = true;
+    }
+  }
+  return any && status->ok();
+}
+
+Status Database::WaitForCompactions() const {
+  const auto figure = [this](const std::string& property) {
+    uint64_t value = 0;
+    db_->GetAggregatedIntProperty(property, &value);
+    return value;
+  };
+  Status status = Failure();
+  for (int idle = 0; status.ok() && idle < kIdle; status = Failure()) {
+    const uint64_t begun = begun_.load();
+    const bool running = figure(rocksdb::DB::Properties::kNumRunningCompactions) > 0;
+    const bool due = figure(rocksdb::DB::Properties::kCompactionPending) > 0;
+    // One that runs hides what is due, so none may have run between these looks.
+    if (!running && !due && figure(rocksdb::DB::Properties::kNumRunningCompactions) == 0 && begun == begun_.load()) {
+      break;
+    }
+    // What is due and never begins is not waited for.
+    idle = running ? 0 : idle + 1;
+    std::this_thread::sleep_for(kNap);
+  }
+  return status;
+}
+
+void Database::NoteCompaction() { begun_.fetch_add(1); }
 
 Status Database::NoteFailure(const Status& status) {
   if (!status.ok()) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,25 +26,39 @@ class Database {
   rocksdb::Status Pairs(const imbrex_rocks_range& range, void* context, imbrex_rocks_taker take) const;
   rocksdb::Status Write(const imbrex_rocks_change* changes, size_t count);
   rocksdb::Status Sync();
+  // What was deleted becomes room: waits for compactions, and begins some where enough was deleted.
   rocksdb::Status MakeRoom();
   // What is wrong with the tables is a Corruption.
   rocksdb::Status Check() const;
   // From now on writes and syncs fail, if this is a failure: what follows may not be kept. Returns the same.
   rocksdb::Status NoteFailure(const rocksdb::Status& status);
+  // A compaction begins.
+  void NoteCompaction();
 
  private:
-  Database() = default;
+  Database();
   rocksdb::Status OpenWith(const rocksdb::DBOptions& options, const rocksdb::ColumnFamilyOptions& of_family,
                            const imbrex_rocks_options& given);
   rocksdb::Status Failure() const;
   rocksdb::ColumnFamilyHandle* Family(uint32_t family) const;
-  rocksdb::Status DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change) const;
+  // Adds to `deleted` how many keys that deletes, more or less.
+  rocksdb::Status DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change, uint64_t* deleted) const;
+  // How many keys are in a long range, more or less.
+  uint64_t KeysOf(rocksdb::ColumnFamilyHandle* family, const rocksdb::Range& range) const;
+  rocksdb::Status WaitForCompactions() const;
+  // Has RocksDB compact each table that lies above another one by a level. Whether there is one.
+  bool Suggest(rocksdb::Status* status);
 
   // The database goes before the Env that it uses.
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
   bool look_ = false;
+  // Keys that were deleted since all tables above others were written anew.
+  std::atomic<uint64_t> deleted_;
+  std::mutex making_room_;
+  // Compactions so far.
+  std::atomic<uint64_t> begun_{0};
   mutable std::mutex mutex_;
   // The first that failed.
   rocksdb::Status failure_;

@@ -26,7 +26,7 @@ pub struct DatabaseOptions {
 
 /// An open database. It closes when it is dropped, and lets go of its files then.
 pub trait Database: KeyValue {
-    /// What was deleted becomes room, as far as that is done in the background: waits for it.
+    /// What was deleted becomes room: waits for compactions, and begins some where enough was deleted.
     ///
     /// # Errors
     /// Those of the drive.
@@ -134,10 +134,10 @@ impl KeyValue for Rocks {
         let is_room = || room.is_there(changes, || files.space().free);
         if !is_room() {
             database.make_room().map_err(ours)?;
-        }
-        if !is_room() {
-            let sentence = "no space left for the metadata; delete something or use a larger drive";
-            return Err(Error::refused(Code::NoSpace, &files.volume().name(), sentence));
+            if !is_room() {
+                let sentence = "no space left for the metadata; delete something or use a larger drive";
+                return Err(Error::refused(Code::NoSpace, &files.volume().name(), sentence));
+            }
         }
         database.write(changes).map_err(ours)
     }
@@ -153,5 +153,86 @@ impl KeyValue for Rocks {
 
     fn sync(&self) -> Result<()> {
         self.get_open()?.database.sync().map_err(ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imbrex_bluefs::CreateOptions;
+    use imbrex_device::Drive;
+    use imbrex_emulator::{Config, Emulator};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts how often somebody waited for room.
+    #[derive(Clone, Debug, Default)]
+    struct Fake(Arc<AtomicU32>);
+
+    struct Kept(Fake);
+
+    impl RocksDb for Fake {
+        fn load(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn open(&self, _: BlueFs, _: DatabaseOptions) -> Result<Box<dyn Database>> {
+            Ok(Box::new(Kept(self.clone())))
+        }
+    }
+
+    impl Database for Kept {
+        fn make_room(&self) -> Result<()> {
+            self.0.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn check(&self) -> Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+    }
+
+    impl KeyValue for Kept {
+        fn get(&self, _: Family, _: &[u8]) -> Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+
+        fn pairs(&self, _: Family, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Pair>> {
+            Ok(Vec::new())
+        }
+
+        fn write(&self, _: &[Change]) -> Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Each write counts once, also where something else has taken the room since somebody looked.
+    #[test]
+    fn nobody_is_refused_who_has_not_waited_for_room() {
+        let zone = 256 << 10;
+        let config =
+            Config { capacity: 40 << 20, zone_size: zone, zone_capacity: zone, conventional: 2, ..Config::tiny() };
+        for before in 0..12 {
+            let drive = Drive { device: Arc::new(Emulator::memory(&config).unwrap()), survivor: None };
+            BlueFs::format(&drive, false).unwrap();
+            let files = BlueFs::mount(drive, imbrex_bluefs::Options::default()).unwrap();
+            let fake = Fake::default();
+            let options =
+                DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 0, table_bytes: 0, look: false, create: true };
+            let rocks = Rocks::open(&fake, files.clone(), options, false).unwrap();
+            let write = [Change::Put(Family::Omap, vec![1; 8], vec![0; 1 << 20])];
+            (0..before).for_each(|_| rocks.write(&write).unwrap());
+            let other = files.create("/other", CreateOptions::default()).unwrap();
+            while files.space().free > 3 << 19 {
+                other.append(&[0; 4096]).unwrap();
+            }
+            for n in 1..4 {
+                while rocks.write(&write).is_ok() {}
+                assert_eq!(fake.0.load(Ordering::Relaxed), n, "refusals after {before} writes");
+            }
+        }
     }
 }

@@ -155,29 +155,71 @@ fn a_check_finds_what_no_read_has_met() {
     assert!(wrong.len() == 1 && wrong[0].contains("metadata in RocksDB are damaged"), "{path}: {wrong:?}");
 }
 
+/// Whatever part is deleted, in whichever order, from tables or from memory, also before an opening.
 #[test]
 fn what_is_deleted_is_room_for_who_waits() {
-    let drive = Emulator::memory(&config()).unwrap();
-    BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
     let options =
         DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false, create: true };
-    let (database, files) = open(&drive, options);
-    let tables = || -> u64 {
+    let tables = |files: &BlueFs| -> Vec<(String, u64)> {
         let all = files.list("/rocksdb").unwrap().into_iter().filter(|entry| entry.name.ends_with(".sst"));
-        all.map(|entry| entry.attributes.size).sum()
+        all.map(|entry| (entry.name, entry.attributes.size)).collect()
     };
-    let mut rng = ChaCha8Rng::seed_from_u64(3);
-    let mut value = vec![0; 2000];
-    let keys = || (0..2000u16).map(|n| n.to_be_bytes().to_vec());
-    for key in keys() {
-        rng.fill_bytes(&mut value);
-        database.write(&[Change::Put(Family::Omap, key, value.clone())]).unwrap();
+    let bytes = |files: &BlueFs| tables(files).iter().map(|(_, size)| size).sum::<u64>();
+    let step = |n: u64| Change::Delete(Family::Omap, (n as u16).to_be_bytes().to_vec());
+    let range = |from: u64, to: u64| {
+        let key = |n: u64| (n as u16).to_be_bytes().to_vec();
+        Change::DeleteRange(Family::Omap, key(from), key(to))
+    };
+    // How many of 2000 keys, how they are deleted, how many at a time, and whether the database is opened anew then.
+    for (seed, (count, how, together, again)) in (3..).zip([
+        (2000, "in order", 2000, false),
+        (1500, "in order", 7, false),
+        (1500, "in no order", 7, false),
+        (1500, "in no order", 300, true),
+        (500, "in order", 1, false),
+        (500, "in no order", 1, true),
+        (1000, "as a range", 1000, false),
+        (1000, "as a range", 100, true),
+    ]) {
+        let drive = Emulator::memory(&config()).unwrap();
+        BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
+        let (mut database, mut files) = open(&drive, options);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut value = vec![0; 2000];
+        for n in 0..2000u16 {
+            rng.fill_bytes(&mut value);
+            database.write(&[Change::Put(Family::Omap, n.to_be_bytes().to_vec(), value.clone())]).unwrap();
+        }
+        database.make_room().unwrap();
+        let all = bytes(&files);
+        assert!(all > 3 << 20, "{all}");
+        for from in (0..count).step_by(together) {
+            let to = (from + together as u64).min(count);
+            let changes: Vec<Change> = match how {
+                "in order" => (from..to).map(step).collect(),
+                "in no order" => (from..to).map(|n| step(n * 1237 % 2000)).collect(),
+                _ => vec![range(from, to)],
+            };
+            database.write(&changes).unwrap();
+        }
+        if again {
+            drop((database, files));
+            (database, files) = open(&drive, DatabaseOptions { create: false, ..options });
+        }
+        database.make_room().unwrap();
+        let (left, expected) = (bytes(&files), all * (2000 - count) / 2000);
+        let what = format!("{count} {how}, {together} at once: {left} of {all} bytes of tables are left");
+        println!("{what}");
+        assert!(left < expected + expected / 8 + (64 << 10), "{what}");
+        let there = database.pairs(Family::Omap, b"", None, usize::MAX).unwrap();
+        assert_eq!(there.len() as u64, 2000 - count);
+        // A deletion of little does not make RocksDB write everything anew.
+        let before = tables(&files);
+        if let Some((key, _)) = there.first() {
+            database.write(&[Change::Delete(Family::Omap, key.clone())]).unwrap();
+            database.make_room().unwrap();
+            let after = tables(&files);
+            assert!(before.iter().all(|table| after.contains(table)), "{what}; {before:?} {after:?}");
+        }
     }
-    database.make_room().unwrap();
-    assert!(tables() > 3 << 20, "{}", tables());
-    let all: Vec<Change> = keys().map(|key| Change::Delete(Family::Omap, key)).collect();
-    database.write(&all).unwrap();
-    database.make_room().unwrap();
-    assert!(tables() < 1 << 20, "{} bytes of tables are left", tables());
-    assert_eq!(database.pairs(Family::Omap, b"", None, 10).unwrap(), []);
 }
