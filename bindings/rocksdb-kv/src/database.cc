@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -101,6 +102,7 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
   options.target_file_size_base = given.table > 0 ? given.table : advice.target_file_size;
   options.max_bytes_for_level_base = std::max<uint64_t>(4 * options.target_file_size_base, given.memtable);
   options.max_compaction_bytes = kTablesAtOnce * options.target_file_size_base;
+  options.ignore_max_compaction_bytes_for_input = false;
   options.level_compaction_dynamic_level_bytes = true;
   options.disable_auto_compactions = given.look;
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(tables));
@@ -111,11 +113,13 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
   return options;
 }
 
-// How often somebody who waits for compactions looks, and after how many looks without one he gives up.
+// How often somebody who waits for compactions looks, and after how many looks without one he gives up: nobody has asked for what is due, or somebody has. Databases of a process share the
+// threads that compact.
 constexpr std::chrono::milliseconds kNap(5);
 constexpr int kIdle = 400;
+constexpr int kIdleAsked = 6000;
 
-// Who finds no room has all tables compacted that lie above others, once one key in so many was deleted since somebody did. More often it would cost more than it gives.
+// Who finds no room has tables of a family compacted that lie above others, once one key in so many of it was deleted since the last time. More often it would cost more than it gives.
 constexpr uint64_t kDeletedOf = 16;
 // Nobody knows what was deleted before the opening, so that is enough. It leaves room to be added to.
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max() / 2;
@@ -130,7 +134,7 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   if (!status.ok()) {
     return status;
   }
-  std::unique_ptr<Database> made(new Database());
+  std::unique_ptr<Database> made(new Database(given.family_count + 1));
   const auto damage = std::make_shared<Damage>();
   const auto files = std::make_shared<FileSystem>(FileSystem::kClassName(), std::move(fs));
   made->env_ = rocksdb::NewCompositeEnv(std::make_shared<WholeFiles>(files, damage));
@@ -158,7 +162,11 @@ Status Database::Open(FsHandle fs, const imbrex_rocks_options& given, std::uniqu
   return status;
 }
 
-Database::Database() : deleted_(kUnknown) {}
+Database::Database(size_t families) : deleted_(families) {
+  for (std::atomic<uint64_t>& deleted : deleted_) {
+    deleted = kUnknown;
+  }
+}
 
 Status Database::OpenWith(const DBOptions& options, const ColumnFamilyOptions& of_family, const imbrex_rocks_options& given) {
   // RocksDB wants its own first one, in which nothing is.
@@ -240,7 +248,7 @@ uint64_t Database::KeysOf(rocksdb::ColumnFamilyHandle* family, const rocksdb::Ra
   return std::max<uint64_t>(kShort, static_cast<uint64_t>(part * static_cast<double>(keys)));
 }
 
-Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change, uint64_t* deleted) const {
+Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change) {
   const Slice from = SliceOf(change.first, change.first_length);
   const Slice end = SliceOf(change.second, change.second_length);
   if (from.compare(end) >= 0) {
@@ -256,10 +264,12 @@ Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_chan
   }
   Status status = iterator->status();
   if (status.ok() && keys.size() == kShort) {
-    *deleted += KeysOf(family, rocksdb::Range(from, end));
-    return batch->DeleteRange(family, from, end);
+    NoteDeleted(change.family, KeysOf(family, rocksdb::Range(from, end)));
+    status = batch->DeleteRange(family, from, end);
+    // RocksDB 7.8 cuts tables at keys only: two ranges without one would be a table that lies above all that is between them, and be compacted with it at once.
+    return status.ok() ? batch->Delete(family, keys.front()) : status;
   }
-  *deleted += keys.size();
+  NoteDeleted(change.family, keys.size());
   for (size_t i = 0; status.ok() && i < keys.size(); ++i) {
     status = batch->Delete(family, keys[i]);
   }
@@ -269,7 +279,6 @@ Status Database::DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_chan
 Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
   rocksdb::WriteBatch batch;
   Status status = Failure();
-  uint64_t deleted = 0;
   for (size_t i = 0; status.ok() && i < count; ++i) {
     const imbrex_rocks_change& change = changes[i];
     const Slice key = SliceOf(change.first, change.first_length);
@@ -279,10 +288,10 @@ Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
         break;
       case IMBREX_ROCKS_DELETE:
         status = batch.Delete(Family(change.family), key);
-        ++deleted;
+        NoteDeleted(change.family, 1);
         break;
       case IMBREX_ROCKS_DELETE_RANGE:
-        status = DeleteRange(&batch, change, &deleted);
+        status = DeleteRange(&batch, change);
         break;
       default:
         status = Status::InvalidArgument("a change of an unknown kind");
@@ -291,7 +300,6 @@ Status Database::Write(const imbrex_rocks_change* changes, size_t count) {
   if (status.ok()) {
     // Not synced: the file system's memory outlives the process.
     status = db_->Write(rocksdb::WriteOptions(), &batch);
-    deleted_.fetch_add(deleted, std::memory_order_relaxed);
   }
   return NoteFailure(status);
 }
@@ -301,65 +309,101 @@ Status Database::Sync() {
   return before.ok() ? NoteFailure(db_->SyncWAL()) : before;
 }
 
+void Database::NoteDeleted(uint32_t family, uint64_t keys) { deleted_.at(size_t{family} + 1).fetch_add(keys, std::memory_order_relaxed); }
+
 Status Database::MakeRoom() {
   if (look_) {
     return Status::OK();
   }
   // One after the other: for whoever waits here it may be done.
   const std::lock_guard<std::mutex> lock(making_room_);
-  const uint64_t deleted = deleted_.load(std::memory_order_relaxed);
+  std::vector<uint64_t> deleted(deleted_.size());
+  std::copy(deleted_.begin(), deleted_.end(), deleted.begin());
   // Deletions that are in memory have no effect on tables.
   Status status = db_->Flush(rocksdb::FlushOptions(), families_);
+  bool quiet = false;
   if (status.ok()) {
-    status = WaitForCompactions();
+    status = WaitForCompactions(kIdle, &quiet);
   }
-  uint64_t keys = 0;
-  db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &keys);
-  if (!status.ok() || deleted == 0 || deleted < keys / kDeletedOf) {
-    return status;
+  // RocksDB by itself leaves a deletion above what it deletes until more has come. Each time tables go one level down.
+  bool again = quiet;
+  for (int level = 0; status.ok() && again && level < db_->NumberLevels(); ++level) {
+    again = false;
+    for (size_t family = 0; status.ok() && quiet && family < deleted.size(); ++family) {
+      if (!IsMuch(family, deleted[family]) || !HasTablesAbove(families_[family])) {
+        continue;
+      }
+      // A compaction without room would end the database, and deletions go on without it.
+      uint64_t free = 0;
+      status = env_->GetFreeSpace(kPath, &free);
+      quiet = free >= (kTablesAtOnce + 1) * db_->GetOptions().target_file_size_base;
+      if (status.ok() && quiet) {
+        status = CompactTablesAbove(families_[family]);
+        again = true;
+      }
+    }
+    if (status.ok() && again && quiet) {
+      status = WaitForCompactions(kIdleAsked, &quiet);
+      again = quiet;
+    }
   }
-  // RocksDB by itself leaves a deletion above what it deletes until more has come. Each time all tables go one level down.
-  for (int level = 0; status.ok() && level < db_->NumberLevels() && Suggest(&status); ++level) {
-    status = WaitForCompactions();
-  }
-  if (status.ok()) {
-    deleted_.fetch_sub(deleted, std::memory_order_relaxed);
+  for (size_t family = 0; status.ok() && quiet && family < deleted.size(); ++family) {
+    if (IsMuch(family, deleted[family])) {
+      deleted_[family].fetch_sub(deleted[family], std::memory_order_relaxed);
+    }
   }
   return status;
 }
 
-bool Database::Suggest(Status* status) {
-  bool any = false;
-  for (rocksdb::ColumnFamilyHandle* family : families_) {
-    int levels = 0;
-    for (int level = 0; level < db_->NumberLevels(family); ++level) {
-      std::string files;
-      db_->GetProperty(family, rocksdb::DB::Properties::kNumFilesAtLevelPrefix + std::to_string(level), &files);
-      levels += files == "0" ? 0 : 1;
-    }
-    if (status->ok() && levels > 1) {
-      // Not CompactRange: it takes tables of a level together and all that is below and between them, for which a full drive has no room. What RocksDB begins by
-      // itself is one table and what is below.
-      *status = rocksdb::experimental::SuggestCompactRange(db_.get(), family, nullptr, nullptr);
-      any = true;
-    }
-  }
-  return any && status->ok();
+bool Database::IsMuch(size_t family, uint64_t deleted) const {
+  uint64_t keys = 0;
+  db_->GetIntProperty(families_[family], rocksdb::DB::Properties::kEstimateNumKeys, &keys);
+  return deleted > 0 && deleted >= keys / kDeletedOf;
 }
 
-Status Database::WaitForCompactions() const {
+std::vector<uint64_t> Database::TablesOfLevels(rocksdb::ColumnFamilyHandle* family) const {
+  std::vector<uint64_t> tables;
+  for (int level = 0; level < db_->NumberLevels(family); ++level) {
+    std::string count;
+    db_->GetProperty(family, rocksdb::DB::Properties::kNumFilesAtLevelPrefix + std::to_string(level), &count);
+    tables.push_back(std::strtoull(count.c_str(), nullptr, 10));
+  }
+  return tables;
+}
+
+bool Database::HasTablesAbove(rocksdb::ColumnFamilyHandle* family) const {
+  const std::vector<uint64_t> tables = TablesOfLevels(family);
+  return tables.front() > 1 || std::count(tables.begin(), tables.end(), 0) + 1 < static_cast<std::ptrdiff_t>(tables.size());
+}
+
+Status Database::CompactTablesAbove(rocksdb::ColumnFamilyHandle* family) {
+  const std::vector<uint64_t> tables = TablesOfLevels(family);
+  if (std::all_of(tables.begin() + 1, tables.end(), [](uint64_t count) { return count == 0; })) {
+    // Each of them was in memory, and RocksDB compacts them together when there are a few more.
+    rocksdb::CompactRangeOptions options;
+    options.exclusive_manual_compaction = false;
+    return db_->CompactRange(options, family, nullptr, nullptr);
+  }
+  // Not CompactRange: it takes tables of a level together with all that is below and between them, for which a full drive has no room. What is suggested RocksDB takes table by table,
+  // but for those of the first level.
+  return rocksdb::experimental::SuggestCompactRange(db_.get(), family, nullptr, nullptr);
+}
+
+Status Database::WaitForCompactions(int most_idle, bool* quiet) const {
   const auto figure = [this](const std::string& property) {
     uint64_t value = 0;
     db_->GetAggregatedIntProperty(property, &value);
     return value;
   };
+  *quiet = false;
   Status status = Failure();
-  for (int idle = 0; status.ok() && idle < kIdle; status = Failure()) {
+  for (int idle = 0; status.ok() && idle < most_idle; status = Failure()) {
     const uint64_t begun = begun_.load();
     const bool running = figure(rocksdb::DB::Properties::kNumRunningCompactions) > 0;
     const bool due = figure(rocksdb::DB::Properties::kCompactionPending) > 0;
     // One that runs hides what is due, so none may have run between these looks.
     if (!running && !due && figure(rocksdb::DB::Properties::kNumRunningCompactions) == 0 && begun == begun_.load()) {
+      *quiet = true;
       break;
     }
     // What is due and never begins is not waited for.

@@ -36,26 +36,32 @@ class Database {
   void NoteCompaction();
 
  private:
-  Database();
+  explicit Database(size_t families);
   rocksdb::Status OpenWith(const rocksdb::DBOptions& options, const rocksdb::ColumnFamilyOptions& of_family,
                            const imbrex_rocks_options& given);
   rocksdb::Status Failure() const;
   rocksdb::ColumnFamilyHandle* Family(uint32_t family) const;
-  // Adds to `deleted` how many keys that deletes, more or less.
-  rocksdb::Status DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change, uint64_t* deleted) const;
+  rocksdb::Status DeleteRange(rocksdb::WriteBatch* batch, const imbrex_rocks_change& change);
   // How many keys are in a long range, more or less.
   uint64_t KeysOf(rocksdb::ColumnFamilyHandle* family, const rocksdb::Range& range) const;
-  rocksdb::Status WaitForCompactions() const;
-  // Has RocksDB compact each table that lies above another one by a level. Whether there is one.
-  bool Suggest(rocksdb::Status* status);
+  void NoteDeleted(uint32_t family, uint64_t keys);
+  // Whether so many deleted keys are worth that their family's tables are compacted. This family's number counts RocksDB's own, too.
+  bool IsMuch(size_t family, uint64_t deleted) const;
+  std::vector<uint64_t> TablesOfLevels(rocksdb::ColumnFamilyHandle* family) const;
+  // Whether there are tables that may lie above others.
+  bool HasTablesAbove(rocksdb::ColumnFamilyHandle* family) const;
+  // Has RocksDB compact each of them with what is one level below.
+  rocksdb::Status CompactTablesAbove(rocksdb::ColumnFamilyHandle* family);
+  // Until none runs and none is due; or none has run for a while, and then it is not quiet.
+  rocksdb::Status WaitForCompactions(int most_idle, bool* quiet) const;
 
   // The database goes before the Env that it uses.
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
   bool look_ = false;
-  // Keys that were deleted since all tables above others were written anew.
-  std::atomic<uint64_t> deleted_;
+  // Keys of each of `families_` that were deleted since its tables were compacted for room; unknown, and many, after an opening.
+  std::vector<std::atomic<uint64_t>> deleted_;
   std::mutex making_room_;
   // Compactions so far.
   std::atomic<uint64_t> begun_{0};

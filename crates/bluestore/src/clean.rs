@@ -54,7 +54,8 @@ impl Core {
         let waiting = self.state().counts.len();
         // What moves changes records. Where these have no room left but for deletions, only deletions go on.
         let records = most.min(self.tenant.volume().least_capacity()) / BLOCK * BLOB_RECORD;
-        if !self.kv.has_room(records, 0, true) {
+        if !self.kv.has_room(records, 0, true) && (self.kv.make_room().is_err() || !self.kv.has_room(records, 0, true))
+        {
             return Ok(Cleaned::default());
         }
         if lock(&self.cleaning).listed.is_empty() && (goal == Goal::Room || waiting > self.options.count_from / FEW) {

@@ -101,6 +101,14 @@ pub trait KeyValue: Send + Sync {
         true
     }
 
+    /// Where [`KeyValue::has_room`] has said no: makes room of what was deleted, if that can be. It may take as long as writing all anew, and nobody else waits for it.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    fn make_room(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// All changes so far are durable when it returns.
     ///
     /// # Errors

@@ -224,7 +224,8 @@ impl BlueStore {
             state.starved = true;
             state.group
         };
-        self.0.commit(group)
+        self.0.commit(group)?;
+        self.0.kv.make_room()
     }
 
     /// After there was no room. Each time a part of a zone is won, or it ends. `AtOnce`: what it takes away makes room for what it brings.

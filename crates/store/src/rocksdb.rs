@@ -7,6 +7,7 @@ use imbrex_bluefs::BlueFs;
 use imbrex_bluestore::{Change, Family, KeyValue, Pair};
 use imbrex_device::{Code, Error, Result};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// How a database is opened.
@@ -24,14 +25,8 @@ pub struct DatabaseOptions {
     pub create: bool,
 }
 
-/// An open database. It closes when it is dropped, and lets go of its files then.
+/// An open database. Its [`KeyValue::make_room`] waits for compactions, and begins some where enough was deleted. It closes when it is dropped, and lets go of its files then.
 pub trait Database: KeyValue {
-    /// What was deleted becomes room: waits for compactions, and begins some where enough was deleted.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    fn make_room(&self) -> Result<()>;
-
     /// Reads all tables and compares them with their checksums. A sentence for each problem.
     ///
     /// # Errors
@@ -77,6 +72,8 @@ struct Open {
     files: BlueFs,
     room: Arc<Room>,
     spare: Arc<[Spare; 2]>,
+    /// How often somebody has found no room, and of how many of these somebody has made some since.
+    refused: Arc<(AtomicU64, AtomicU64)>,
     reserve: u64,
     /// It has a drive of its own.
     apart: bool,
@@ -92,7 +89,8 @@ impl Rocks {
     pub(crate) fn open(rocksdb: &dyn RocksDb, files: BlueFs, options: DatabaseOptions, apart: bool) -> Result<Rocks> {
         let database = rocksdb.open(files.clone(), options)?.into();
         let reserve = reserve(options.memtable_bytes, files.volume().least_capacity(), files.space().total);
-        let open = Open { database, files, room: Arc::new(Room::new(reserve)), spare: Arc::default(), reserve, apart };
+        let (room, spare, refused) = (Arc::new(Room::new(reserve)), Arc::default(), Arc::default());
+        let open = Open { database, files, room, spare, refused, reserve, apart };
         Ok(Rocks(Arc::new(Mutex::new(Some(open)))))
     }
 
@@ -144,11 +142,22 @@ impl KeyValue for Rocks {
 
     fn has_room(&self, bytes: u64, _: u64, little: bool) -> bool {
         // A store that was closed says so by itself.
-        let Ok(Open { database, files, spare, reserve, apart, .. }) = self.get_open() else { return true };
+        let Ok(Open { files, spare, refused, reserve, apart, .. }) = self.get_open() else { return true };
         let space = || (files.space().free, files.space().total);
         let takes = || spare[usize::from(little)].takes(bytes, || spare::of_files(space(), reserve, (little, apart)));
-        // What was deleted is room when tables were written anew.
-        takes() || database.make_room().is_ok() && takes()
+        let takes = takes();
+        refused.0.fetch_add(u64::from(!takes), Ordering::SeqCst);
+        takes
+    }
+
+    fn make_room(&self) -> Result<()> {
+        let Open { database, refused, .. } = self.get_open()?;
+        let before = refused.0.load(Ordering::SeqCst);
+        if refused.1.load(Ordering::SeqCst) < before {
+            database.make_room().map_err(ours)?;
+            refused.1.fetch_max(before, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
@@ -162,7 +171,7 @@ mod tests {
     use imbrex_bluefs::CreateOptions;
     use imbrex_device::Drive;
     use imbrex_emulator::{Config, Emulator};
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     /// Counts how often somebody waited for room.
     #[derive(Clone, Debug, Default)]
@@ -181,11 +190,6 @@ mod tests {
     }
 
     impl Database for Kept {
-        fn make_room(&self) -> Result<()> {
-            self.0.0.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
-
         fn check(&self) -> Result<Vec<String>> {
             Ok(Vec::new())
         }
@@ -201,6 +205,11 @@ mod tests {
         }
 
         fn write(&self, _: &[Change]) -> Result<()> {
+            Ok(())
+        }
+
+        fn make_room(&self) -> Result<()> {
+            self.0.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
 
@@ -233,6 +242,12 @@ mod tests {
                 while rocks.write(&write).is_ok() {}
                 assert_eq!(fake.0.load(Ordering::Relaxed), n, "refusals after {before} writes");
             }
+            // Who only asks waits when he says so, and not where there was room.
+            let waited = || {
+                rocks.make_room().unwrap();
+                fake.0.load(Ordering::Relaxed)
+            };
+            assert_eq!((waited(), rocks.has_room(8 << 20, 0, false), waited(), waited()), (3, false, 4, 4));
         }
     }
 }

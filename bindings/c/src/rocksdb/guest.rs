@@ -218,6 +218,11 @@ impl KeyValue for Rocks {
         unsafe { result_of((self.guest.write)(self.raw, steps.as_ptr(), steps.len())) }
     }
 
+    fn make_room(&self) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { result_of((self.guest.make_room)(self.raw)) }
+    }
+
     fn sync(&self) -> Result<()> {
         // SAFETY: as above.
         unsafe { result_of((self.guest.sync)(self.raw)) }
@@ -225,11 +230,6 @@ impl KeyValue for Rocks {
 }
 
 impl Database for Rocks {
-    fn make_room(&self) -> Result<()> {
-        // SAFETY: as above.
-        unsafe { result_of((self.guest.make_room)(self.raw)) }
-    }
-
     fn check(&self) -> Result<Vec<String>> {
         // SAFETY: as above.
         let found = self.taken(|raw, to| unsafe { (self.guest.check)(raw, to, take) })?;

@@ -155,16 +155,21 @@ fn a_check_finds_what_no_read_has_met() {
     assert!(wrong.len() == 1 && wrong[0].contains("metadata in RocksDB are damaged"), "{path}: {wrong:?}");
 }
 
+/// Names and bytes.
+fn tables(files: &BlueFs) -> Vec<(String, u64)> {
+    let all = files.list("/rocksdb").unwrap().into_iter().filter(|entry| entry.name.ends_with(".sst"));
+    all.map(|entry| (entry.name, entry.attributes.size)).collect()
+}
+
+fn bytes_of_tables(files: &BlueFs) -> u64 {
+    tables(files).iter().map(|(_, size)| size).sum()
+}
+
 /// Whatever part is deleted, in whichever order, from tables or from memory, also before an opening.
 #[test]
 fn what_is_deleted_is_room_for_who_waits() {
     let options =
         DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false, create: true };
-    let tables = |files: &BlueFs| -> Vec<(String, u64)> {
-        let all = files.list("/rocksdb").unwrap().into_iter().filter(|entry| entry.name.ends_with(".sst"));
-        all.map(|entry| (entry.name, entry.attributes.size)).collect()
-    };
-    let bytes = |files: &BlueFs| tables(files).iter().map(|(_, size)| size).sum::<u64>();
     let step = |n: u64| Change::Delete(Family::Omap, (n as u16).to_be_bytes().to_vec());
     let range = |from: u64, to: u64| {
         let key = |n: u64| (n as u16).to_be_bytes().to_vec();
@@ -191,7 +196,7 @@ fn what_is_deleted_is_room_for_who_waits() {
             database.write(&[Change::Put(Family::Omap, n.to_be_bytes().to_vec(), value.clone())]).unwrap();
         }
         database.make_room().unwrap();
-        let all = bytes(&files);
+        let all = bytes_of_tables(&files);
         assert!(all > 3 << 20, "{all}");
         for from in (0..count).step_by(together) {
             let to = (from + together as u64).min(count);
@@ -207,7 +212,7 @@ fn what_is_deleted_is_room_for_who_waits() {
             (database, files) = open(&drive, DatabaseOptions { create: false, ..options });
         }
         database.make_room().unwrap();
-        let (left, expected) = (bytes(&files), all * (2000 - count) / 2000);
+        let (left, expected) = (bytes_of_tables(&files), all * (2000 - count) / 2000);
         let what = format!("{count} {how}, {together} at once: {left} of {all} bytes of tables are left");
         println!("{what}");
         assert!(left < expected + expected / 8 + (64 << 10), "{what}");
@@ -222,4 +227,60 @@ fn what_is_deleted_is_room_for_who_waits() {
             assert!(before.iter().all(|table| after.contains(table)), "{what}; {before:?} {after:?}");
         }
     }
+}
+
+/// A table of deleted ranges that are far apart would lie above all that is between them, and a full drive has no room to write that anew at once.
+#[test]
+fn ranges_far_apart_are_compacted_apart() {
+    let drive = Emulator::memory(&config()).unwrap();
+    BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
+    let options =
+        DatabaseOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, table_bytes: 0, look: false, create: true };
+    let (database, files) = open(&drive, options);
+    let (mut rng, mut value, mut there) = (ChaCha8Rng::seed_from_u64(3), vec![0; 2000], 0..0u16);
+    let key = |n: u16| n.to_be_bytes().to_vec();
+    // Compactions give room back, but for what is kept.
+    while files.space().free > 4 << 20 {
+        while files.space().free > 3 << 20 {
+            rng.fill_bytes(&mut value);
+            database.write(&[Change::Put(Family::Omap, key(there.end), value.clone())]).unwrap();
+            there.end += 1;
+        }
+        database.make_room().unwrap();
+    }
+    // Tables go to the last level with what is deleted first.
+    let delete = |from: u16, to: u16| Change::DeleteRange(Family::Omap, key(from), key(to));
+    database.write(&[delete(there.end / 2, there.end / 2 + 1000)]).unwrap();
+    database.make_room().unwrap();
+    let before = bytes_of_tables(&files);
+    println!("{} keys in {before} bytes of tables, {} bytes are free", there.end, files.space().free);
+    database.write(&[delete(0, 700), delete(there.end - 700, there.end)]).unwrap();
+    database.make_room().unwrap();
+    assert!(bytes_of_tables(&files) < before - 1400 * 2000, "{} of {before}", bytes_of_tables(&files));
+    let left = database.pairs(Family::Omap, b"", None, usize::MAX).unwrap();
+    assert_eq!(left.len(), usize::from(there.end) - 2400);
+    database.write(&[Change::Put(Family::Omap, key(0), value)]).unwrap();
+}
+
+/// RocksDB compacts these by itself when there is a fourth.
+#[test]
+fn what_is_deleted_is_room_where_no_table_has_left_the_first_level() {
+    let drive = Emulator::memory(&config()).unwrap();
+    BlueFs::format(&drive_of(Arc::new(drive.clone())), false).unwrap();
+    let options =
+        DatabaseOptions { memtable_bytes: 256 << 10, cache_bytes: 0, table_bytes: 0, look: false, create: true };
+    let (database, files) = open(&drive, options);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let mut value = vec![0; 2000];
+    for n in 0..2 {
+        for key in 0..50 {
+            rng.fill_bytes(&mut value);
+            database.write(&[Change::Put(Family::Omap, vec![n, key], value.clone())]).unwrap();
+        }
+        database.make_room().unwrap();
+        assert_eq!(tables(&files).len(), usize::from(n) + 1);
+    }
+    database.write(&[Change::DeleteRange(Family::Omap, vec![0], vec![2])]).unwrap();
+    database.make_room().unwrap();
+    assert_eq!(tables(&files), []);
 }

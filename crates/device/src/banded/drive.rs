@@ -183,8 +183,8 @@ impl Banded {
         }
         let mut side = lock(&slot.side);
         let word = side.word;
-        let all = is_whole(&word);
-        if side.claimed || !all {
+        // Whoever fills it meanwhile has not set it in place.
+        if side.claimed || !is_whole(&word) || !side.settled {
             drop(side);
             let what =
                 format!("a write in place to a zone that is {} or has an operation in flight", word.state.name());
