@@ -17,7 +17,7 @@ type Map = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 #[derive(Default)]
 struct Mem {
     map: Mutex<Map>,
-    /// what, family: 0 get, 1 pairs, 2 write, 3 behind pairs
+    /// what, family: 0 get, 1 pairs, 2 write, 3 behind pairs, 4 `Super`: somebody makes room
     hook: Mutex<Option<(u8, Family, Hook)>>,
     /// Gets of extents, which would read from the drive; each waits until so many were there.
     meeting: Mutex<(usize, usize)>,
@@ -27,6 +27,8 @@ struct Mem {
     syncs: Mutex<(usize, Duration, Option<usize>)>,
     /// Records of blobs are not in memory, and this record cannot be read.
     damaged: Mutex<Option<(Family, Vec<u8>)>>,
+    /// There is room for what comes with a removal only, until somebody makes some.
+    full: Mutex<bool>,
 }
 
 impl Mem {
@@ -83,6 +85,14 @@ impl KeyValue for Mem {
         drop(map);
         self.call(3, family);
         all
+    }
+    fn has_room(&self, _: u64, _: u64, little: bool) -> bool {
+        little || !*self.full.lock().unwrap()
+    }
+    fn make_room(&self) -> Result<()> {
+        self.call(4, Family::Super);
+        *self.full.lock().unwrap() = false;
+        Ok(())
     }
     fn sync(&self) -> Result<()> {
         let (number, takes, fails) = {
@@ -173,6 +183,23 @@ fn so_does_one_that_was_cut_and_replaced() {
     let a = new(&large(), options());
     does(&a.store, |t| _ = t.write(ALL, &id("a"), 0, &content(1 << 20, 1)).touch(ALL, &id("b"))).unwrap();
     does(&a.store, |t| _ = t.truncate(ALL, &id("a"), 0).clone_object(ALL, &id("b"), &id("a"))).unwrap();
+    fine(&a.store);
+}
+
+/// Room of the metadata may take as long as writing all of them anew.
+#[test]
+fn others_go_on_while_somebody_makes_room() {
+    let a = new(&large(), options());
+    does(&a.store, |t| _ = t.touch(ALL, &id("a"))).unwrap();
+    *a.kv.full.lock().unwrap() = true;
+    let (store, removes) = (a.store.clone(), "a removal waits for who makes room");
+    a.kv.hook(4, Family::Super, move || {
+        let (done, removed) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(does(&store, |t| _ = t.remove(ALL, &id("a")))));
+        removed.recv_timeout(Duration::from_secs(60)).expect(removes).unwrap();
+    });
+    does(&a.store, |t| _ = t.touch(ALL, &id("b"))).unwrap();
+    assert!(a.kv.hook.lock().unwrap().is_none() && a.store.stat(ALL, &id("a")).is_err());
     fine(&a.store);
 }
 
