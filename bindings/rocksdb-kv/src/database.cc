@@ -118,6 +118,8 @@ ColumnFamilyOptions OptionsOfFamily(const imbrex_rocks_options& given, const imb
 constexpr std::chrono::milliseconds kNap(5);
 constexpr int kIdle = 400;
 constexpr int kIdleAsked = 6000;
+// Others go on writing, so compactions need not end: after so many times as many looks he gives up as well.
+constexpr int kBusy = 20;
 
 // Who finds no room has tables of a family compacted that lie above others, once one key in so many of it was deleted since the last time. More often it would cost more than it gives.
 constexpr uint64_t kDeletedOf = 16;
@@ -326,28 +328,30 @@ Status Database::MakeRoom() {
     status = WaitForCompactions(kIdle, &quiet);
   }
   // RocksDB by itself leaves a deletion above what it deletes until more has come. Each time tables go one level down.
-  bool again = quiet;
+  bool room = true;
+  bool again = true;
   for (int level = 0; status.ok() && again && level < db_->NumberLevels(); ++level) {
     again = false;
-    for (size_t family = 0; status.ok() && quiet && family < deleted.size(); ++family) {
+    for (size_t family = 0; status.ok() && room && family < deleted.size(); ++family) {
       if (!IsMuch(family, deleted[family]) || !HasTablesAbove(families_[family])) {
         continue;
       }
       // A compaction without room would end the database, and deletions go on without it.
       uint64_t free = 0;
       status = env_->GetFreeSpace(kPath, &free);
-      quiet = free >= (kTablesAtOnce + 1) * db_->GetOptions().target_file_size_base;
-      if (status.ok() && quiet) {
+      room = free >= (kTablesAtOnce + 1) * db_->GetOptions().target_file_size_base;
+      if (status.ok() && room) {
         status = CompactTablesAbove(families_[family]);
         again = true;
       }
     }
-    if (status.ok() && again && quiet) {
+    if (status.ok() && again) {
       status = WaitForCompactions(kIdleAsked, &quiet);
-      again = quiet;
+      again = room && quiet;
     }
   }
-  for (size_t family = 0; status.ok() && quiet && family < deleted.size(); ++family) {
+  // What was not done counts for the next time.
+  for (size_t family = 0; status.ok() && room && quiet && family < deleted.size(); ++family) {
     if (IsMuch(family, deleted[family])) {
       deleted_[family].fetch_sub(deleted[family], std::memory_order_relaxed);
     }
@@ -397,7 +401,7 @@ Status Database::WaitForCompactions(int most_idle, bool* quiet) const {
   };
   *quiet = false;
   Status status = Failure();
-  for (int idle = 0; status.ok() && idle < most_idle; status = Failure()) {
+  for (int look = 0, idle = 0; status.ok() && idle < most_idle && look < kBusy * most_idle; ++look, status = Failure()) {
     const uint64_t begun = begun_.load();
     const bool running = figure(rocksdb::DB::Properties::kNumRunningCompactions) > 0;
     const bool due = figure(rocksdb::DB::Properties::kCompactionPending) > 0;

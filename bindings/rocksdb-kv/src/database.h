@@ -52,7 +52,7 @@ class Database {
   bool HasTablesAbove(rocksdb::ColumnFamilyHandle* family) const;
   // Has RocksDB compact each of them with what is one level below.
   rocksdb::Status CompactTablesAbove(rocksdb::ColumnFamilyHandle* family);
-  // Until none runs and none is due; or none has run for a while, and then it is not quiet.
+  // Until none runs and none is due; or none has run for a while, or too many have, and then it is not quiet.
   rocksdb::Status WaitForCompactions(int most_idle, bool* quiet) const;
 
   // The database goes before the Env that it uses.
