@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 
 const TAG: Tag = Tag::new(Cause::Check);
 
+/// How often a file is looked at that changes meanwhile.
+const LOOKS: u32 = 8;
+
 /// No inline space is larger.
 const INLINE_MOST: usize = 8 << 20;
 
@@ -66,7 +69,12 @@ impl BlueFs {
         report.files = inodes.len() as u64;
         for (i, (inode, path)) in inodes.iter().zip(&paths).enumerate() {
             progress(i as u64, inodes.len() as u64);
+            let before = report.problems.len();
             self.check_file(inode, path, &zones, &mut report);
+            if report.problems.len() > before {
+                report.problems.truncate(before);
+                self.check_again(inode, path, &mut report)?;
+            }
         }
         progress(inodes.len() as u64, inodes.len() as u64);
         let root = core.journal.root();
@@ -84,6 +92,25 @@ impl BlueFs {
             report.notes.push(format!("{dead} {zones} read-only or offline; plan to replace the drive"));
         }
         Ok(report)
+    }
+
+    /// Of a file that somebody writes, moves or removes meanwhile what was said may not be so. What is wrong stays wrong.
+    fn check_again(&self, inode: &Inode, path: &str, report: &mut CheckReport) -> Result<()> {
+        let core = self.core();
+        let now = || lock(&core.meta).meta.inode(inode.serial).cloned();
+        let before = report.problems.len();
+        for _ in 0..LOOKS {
+            let Some(inode) = now() else { return Ok(()) };
+            report.problems.truncate(before);
+            // Behind the look at its metadata: what these speak of is on the drive then.
+            self.sync_all()?;
+            let zones = report_all(core.volume.device().as_ref())?;
+            self.check_file(&inode, path, &zones, report);
+            if report.problems.len() == before || now() == Some(inode) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn check_journal(&self, report: &mut CheckReport) -> Result<()> {
