@@ -6,6 +6,8 @@ use imbrex_device::{Drive, Fault, HeapSurvivor, Zone, ZoneId, ZoneOp, ZoneState,
 use imbrex_emulator::{Config, Emulator, Overrides};
 use imbrex_zones::log::format::{LOG_KIND, LogHead};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Every file in zones of its own, so that it is known what stands where.
 fn options() -> Options {
@@ -172,6 +174,70 @@ fn a_damaged_frame_of_a_log_is_an_error_and_the_rest_is_read() {
     assert_eq!(out, whole_log()[20_000..39_000]);
     let problems = fs.check(|_, _| {}).unwrap().problems;
     assert!(problems.len() == 1 && problems[0].contains("/000001.log"), "{problems:?}");
+}
+
+/// Its zones are other files' when it comes to be looked at; and what is wrong with a file that stays is told.
+#[test]
+fn a_check_tells_what_is_wrong_with_files_that_are_still_there() {
+    for damaged in [false, true] {
+        let emulator = filled();
+        let (gone, log) = (zone_named(&emulator, "long.sst"), zone_named(&emulator, "000001.log"));
+        if damaged {
+            emulator.faults().flip_bits(log + 20 * 4096 + 500, 16).unwrap();
+        }
+        let fs = mount(&emulator);
+        let report = fs.check(|done, _| {
+            if done > 0 {
+                return;
+            }
+            fs.unlink("/long.sst").unwrap();
+            let taken = |path: &str| fs.runs(path).unwrap().iter().any(|run| run.address == gone + 4096);
+            let names = (0..200).map(|n| format!("/new{n}.sst"));
+            let last = names.into_iter().find(|name| {
+                write(&fs, name, &bytes(1_500_000, 2));
+                let taken = taken(name);
+                if !taken {
+                    fs.unlink(name).unwrap();
+                }
+                taken
+            });
+            assert!(last.is_some(), "nobody takes its zone");
+        });
+        let problems = report.unwrap().problems;
+        let told = problems.iter().filter(|problem| problem.contains("/000001.log")).count();
+        assert_eq!((problems.len(), told), if damaged { (1, 1) } else { (0, 0) }, "{problems:?}");
+    }
+}
+
+/// Also of one that has been begun, and is in memory yet.
+#[test]
+fn a_check_finds_nothing_wrong_with_files_that_somebody_writes() {
+    let fs = mount(&filled());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..=u8::MAX).cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let path = format!("/{}.sst", n % 4);
+                let mut file = fs.create(&path, CreateOptions::default()).unwrap();
+                for _ in 0..4 {
+                    file.append(&bytes(usize::from(n) * 700, n)).unwrap();
+                }
+                file.sync().unwrap();
+                file.close().unwrap();
+                fs.unlink(&path).unwrap();
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut found = Vec::new();
+        while Instant::now() < end {
+            found.extend(fs.check(|_, _| {}).unwrap().problems);
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(found, Vec::<String>::new());
+    });
 }
 
 #[test]
