@@ -277,6 +277,35 @@ fn many_may_be_the_first_to_write_a_band_in_place() {
     }
 }
 
+/// He is refused until it is full, and sets it in place then, however close behind the last block he comes.
+#[test]
+fn who_writes_in_place_while_another_one_fills_the_band_loses_nothing() {
+    for _ in 0..300 {
+        let (disk, _) = disk();
+        let drive = open(&disk).unwrap();
+        for from in 0..15 {
+            drive.write_at(&bytes(1, 1), START + from * BLOCK, TAG).unwrap();
+        }
+        let together = std::sync::Barrier::new(5);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (drive, together) = (&drive, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    while drive.write_in_place(&bytes(50 + n, 1), START + u64::from(n) * BLOCK, TAG).is_err() {}
+                });
+            }
+            together.wait();
+            drive.write_at(&bytes(1, 1), START + 15 * BLOCK, TAG).unwrap();
+        });
+        drive.flush(TAG).unwrap();
+        let all: Vec<u8> = (0..16).map(|n| if n < 4 { 50 + n } else { 1 }).collect();
+        for after in [left(&disk, 1), left(&disk, 9), drive] {
+            assert_eq!(marks(&after, START, 16), all);
+        }
+    }
+}
+
 /// It reads the live part, and then the table: in between its owner flushes twice, and another piece stands in the staging area.
 #[test]
 fn who_looks_while_a_half_is_used_again_reads_no_older_bytes() {
